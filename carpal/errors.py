@@ -1,0 +1,193 @@
+"""The exception tree, and its way to and from `google.rpc.Status`.
+
+CarpalError            anything said to a caller; carries reason, message, fields
+├── BadInput           the request is wrong as it stands           exit 2
+├── Unreachable        nobody answered, or not in time             exit 3
+├── Denied             the caller may not                          exit 4
+├── NotFound           what was named does not exist               exit 5
+├── Conflict           the state of things forbids it now          exit 1
+├── Exhausted          a limit was reached                         exit 1
+├── NotBuilt           this server does not offer it               exit 1
+└── Broken             the server failed; its log says why         exit 1
+
+The class follows from the reason's code, so nobody chooses it twice:
+`raise refuse(Reason.SESSION_NOT_FOUND, "no session 'x'", session_id="x")`.
+"""
+
+from typing import ClassVar
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+from carpal.status import SPECS, Code, Reason
+
+DOMAIN = "carpal"
+_DETAILS_MAX = 4096
+"""Bytes. HTTP/2 trailers beyond 16 KiB would hide the status itself."""
+_FIELD_MAX = 512
+
+
+class CarpalError(Exception):
+    """A refusal a person can act on."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, reason: Reason, message: str, **fields: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.fields = fields
+
+    @property
+    def code(self) -> Code:
+        """The gRPC code of the reason."""
+        return SPECS[self.reason].code
+
+    @property
+    def action(self) -> str:
+        """What the caller should do."""
+        return self.fields.get("action") or SPECS[self.reason].action
+
+    def __str__(self) -> str:
+        return f"{self.message}: {self.action}"
+
+
+class BadInput(CarpalError):
+    """The request is wrong as it stands."""
+
+    exit_code = 2
+
+
+class Unreachable(CarpalError):
+    """Nobody answered, or not in time."""
+
+    exit_code = 3
+
+
+class Denied(CarpalError):
+    """The caller may not do this."""
+
+    exit_code = 4
+
+
+class NotFound(CarpalError):
+    """What was named does not exist, or not in the caller's workspace."""
+
+    exit_code = 5
+
+
+class Conflict(CarpalError):
+    """The state of things forbids it now."""
+
+
+class Exhausted(CarpalError):
+    """A limit was reached."""
+
+
+class NotBuilt(CarpalError):
+    """This server does not offer it."""
+
+
+class Broken(CarpalError):
+    """The server failed; its log says why."""
+
+
+_CLASSES: dict[Code, type[CarpalError]] = {
+    Code.INVALID_ARGUMENT: BadInput,
+    Code.ALREADY_EXISTS: BadInput,
+    Code.OUT_OF_RANGE: BadInput,
+    Code.UNAVAILABLE: Unreachable,
+    Code.DEADLINE_EXCEEDED: Unreachable,
+    Code.UNAUTHENTICATED: Denied,
+    Code.PERMISSION_DENIED: Denied,
+    Code.NOT_FOUND: NotFound,
+    Code.FAILED_PRECONDITION: Conflict,
+    Code.ABORTED: Conflict,
+    Code.RESOURCE_EXHAUSTED: Exhausted,
+    Code.UNIMPLEMENTED: NotBuilt,
+}
+
+
+def refuse(reason: Reason, message: str, **fields: str) -> CarpalError:
+    """The error for a reason, of the class its code implies."""
+    return _CLASSES.get(SPECS[reason].code, Broken)(reason, message, **fields)
+
+
+def invalid(field: str, problem: str) -> CarpalError:
+    """A field that is missing, malformed or too large."""
+    return refuse(Reason.INVALID_FIELD, f"{field}: {problem}", field=field)
+
+
+def to_status(error: CarpalError) -> status_pb2.Status:
+    """The wire form, with ErrorInfo and, where a retry is sensible, RetryInfo."""
+    spec = SPECS[error.reason]
+    fields = {key: value[:_FIELD_MAX] for key, value in error.fields.items()}
+    status = status_pb2.Status(code=int(spec.code), message=error.message[:_DETAILS_MAX // 2])
+    _pack(status, error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=fields))
+    if status.ByteSize() > _DETAILS_MAX:
+        del status.details[:]
+        _pack(status, error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN))
+    if spec.retry_after is not None:
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(int(spec.retry_after * 1000))
+        _pack(status, error_details_pb2.RetryInfo(retry_delay=delay))
+    return status
+
+
+def from_status(status: status_pb2.Status) -> CarpalError:
+    """The error a peer meant; one of ours when it carries our ErrorInfo."""
+    info = error_details_pb2.ErrorInfo()
+    for detail in status.details:
+        if detail.Is(info.DESCRIPTOR) and detail.Unpack(info) and info.domain == DOMAIN:
+            try:
+                return refuse(Reason(info.reason), status.message, **dict(info.metadata))
+            except ValueError:
+                break  # a newer peer's reason: its code still says the class
+    reason = _REASON_BY_CODE.get(status.code, Reason.INTERNAL)
+    return _CLASSES.get(SPECS[reason].code, Broken)(reason, status.message or reason.value)
+
+
+_REASON_BY_CODE: dict[int, Reason] = {
+    Code.UNAVAILABLE: Reason.UNREACHABLE,
+    Code.DEADLINE_EXCEEDED: Reason.UNREACHABLE,
+    Code.CANCELLED: Reason.UNREACHABLE,
+    Code.UNAUTHENTICATED: Reason.IDENTITY_INVALID,
+    Code.PERMISSION_DENIED: Reason.ROLE_NOT_ALLOWED,
+    Code.INVALID_ARGUMENT: Reason.INVALID_FIELD,
+    Code.UNIMPLEMENTED: Reason.NOT_BUILT,
+    Code.RESOURCE_EXHAUSTED: Reason.GROUP_TOO_LARGE,
+}
+
+
+def from_rpc(error: grpc.RpcError, peer: str) -> CarpalError:
+    """The error behind a failed RPC; `peer` says who was asked, in words."""
+    from grpc_status import rpc_status
+
+    status = None
+    if isinstance(error, grpc.aio.AioRpcError):
+        for key, value in error.trailing_metadata() or ():
+            if key == "grpc-status-details-bin":
+                status = status_pb2.Status.FromString(
+                    value if isinstance(value, bytes) else value.encode()
+                )
+    else:
+        status = rpc_status.from_call(error)
+    if status is not None:
+        return from_status(status)
+    code, details = error.code(), error.details() or ""
+    wrapped = from_status(status_pb2.Status(code=code.value[0], message=details))
+    if wrapped.reason is Reason.UNREACHABLE:
+        return refuse(Reason.UNREACHABLE, f"{peer} does not answer ({_brief(details)})")
+    return wrapped
+
+
+def _brief(details: str) -> str:
+    """gRPC's detail without its list of every address it tried."""
+    return details.rsplit(": ", 1)[-1][:160] if details else "no detail"
+
+
+def _pack(status: status_pb2.Status, message: object) -> None:
+    detail = any_pb2.Any()
+    detail.Pack(message)  # type: ignore[arg-type]
+    status.details.append(detail)

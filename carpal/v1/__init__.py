@@ -1,0 +1,1 @@
+"""Stubs generated from proto/carpal/v1; regenerate with scripts/generate."""
