@@ -1,0 +1,1 @@
+"""The brain: a stateless harness runner."""

@@ -1,0 +1,1 @@
+"""The hand daemon and its hand types."""

@@ -1,0 +1,1 @@
+"""Hand types that come with Carpal."""

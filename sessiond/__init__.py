@@ -1,0 +1,1 @@
+"""The session service: append-only logs and the lease table."""

@@ -1,0 +1,1 @@
+"""The vault: certificate authority, and later every credential."""
