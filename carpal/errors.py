@@ -123,7 +123,7 @@ def to_status(error: CarpalError) -> status_pb2.Status:
     """The wire form, with ErrorInfo and, where a retry is sensible, RetryInfo."""
     spec = SPECS[error.reason]
     fields = {key: value[:_FIELD_MAX] for key, value in error.fields.items()}
-    status = status_pb2.Status(code=int(spec.code), message=error.message[:_DETAILS_MAX // 2])
+    status = status_pb2.Status(code=int(spec.code), message=error.message[: _DETAILS_MAX // 2])
     _pack(status, error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=fields))
     if status.ByteSize() > _DETAILS_MAX:
         del status.details[:]

@@ -1,0 +1,35 @@
+"""Waiting between attempts: full jitter, from the first one on."""
+
+import random
+from collections.abc import Callable
+
+
+class Backoff:
+    """Delays that grow to a cap and start over after success.
+
+    Each delay is uniform between zero and the current ceiling ("full
+    jitter"), also the first, so that a thousand daemons that lose one brain
+    in the same instant do not come back in the same instant.
+    """
+
+    def __init__(
+        self,
+        first: float = 0.5,
+        cap: float = 60.0,
+        *,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._first = first
+        self._cap = cap
+        self._uniform = uniform
+        self._attempts = 0
+
+    def next(self) -> float:
+        """Seconds to wait before the next attempt."""
+        ceiling = min(self._cap, self._first * 2.0**self._attempts)
+        self._attempts = min(self._attempts + 1, 32)
+        return self._uniform(0.0, ceiling)
+
+    def reset(self) -> None:
+        """The last attempt lasted: start over."""
+        self._attempts = 0

@@ -1,0 +1,119 @@
+"""The `carpal` command: finds subcommands by entry point, says errors in one line.
+
+Exit codes: 0 done, 1 failed, 2 bad input or configuration, 3 unreachable,
+4 denied, 5 not found, 10 a person must act, 11 budget reached, 78 revoked,
+130 interrupted.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
+from typing import NoReturn
+
+import click
+
+from carpal import __version__
+from carpal.errors import CarpalError, refuse
+from carpal.process import only_error
+from carpal.status import Reason
+
+INTERRUPTED = 130
+_SUMMARIES = {
+    "brain": "Run a brain.",
+    "dev": "Run all processes on loopback, with a process hand.",
+    "fleet": "Daemons: list them, make enrolment tokens.",
+    "hand": "The hand daemon on this machine.",
+    "practice": "A local server that speaks the Messages API and is not a model.",
+    "run": "Give an agent a task and follow it to the end.",
+    "session": "Read, follow and steer sessions.",
+    "sessiond": "Run the session service.",
+    "vault": "The vault: make it, run it.",
+}
+"""Help lines, so that `carpal --help` imports no part."""
+
+
+class _Commands(click.Group):
+    """Subcommands by entry point, imported only when named."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_entry_points())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = _entry_points().get(cmd_name)
+        if entry is None:
+            return None
+        command = entry.load()
+        if not isinstance(command, click.Command):
+            raise click.ClickException(f"entry point {cmd_name!r} is not a click command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, _SUMMARIES.get(name, "")) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _entry_points() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group="carpal.commands")}
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="carpal")
+def carpal() -> None:
+    """Long-lived agents as a session, a brain and hands that fail apart."""
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Around the import of a part that an extra installs: a missing one says which."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] in {"carpal", "brain", "hands", "sessiond", "vault"}:
+            raise  # our own bug, not a missing extra
+        raise refuse(
+            Reason.EXTRA_MISSING,
+            f"the package {error.name!r} is not installed",
+            action=f"pip install 'carpal[{name}]'",
+        ) from None
+
+
+def main() -> NoReturn:
+    """Run the command line and exit; no traceback reaches a user.
+
+    `CARPAL_DEBUG=1` shows the traceback of an unexpected error.
+    """
+    code = 0
+    try:
+        result = carpal.main(standalone_mode=False)
+        code = result if isinstance(result, int) else 0
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except (click.Abort, KeyboardInterrupt):
+        code = INTERRUPTED
+    except BrokenPipeError:
+        # The reader left (`carpal session tail | head`): nothing to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except Exception as raised:  # noqa: BLE001 - the top of the program
+        code = _explain(raised)
+    sys.exit(code)
+
+
+def _explain(raised: Exception) -> int:
+    error = only_error(raised)
+    if isinstance(error, CarpalError):
+        click.echo(f"carpal: {error}", err=True)
+        return error.exit_code
+    if os.environ.get("CARPAL_DEBUG"):
+        logging.getLogger(__name__).error("unexpected", exc_info=error)
+    click.echo(
+        f"carpal: unexpected {type(error).__name__}: {error}: "
+        "this is a bug; run again with CARPAL_DEBUG=1 and report what it prints",
+        err=True,
+    )
+    return 1

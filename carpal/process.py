@@ -1,0 +1,72 @@
+"""Running a process: one event loop, signals as a stop event, no lost errors."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+
+def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Run `main` until it returns; SIGTERM or SIGINT sets its stop event.
+
+    A second signal cancels it. uvloop is used when it is installed.
+    """
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_with_signals(main))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+async def _with_signals(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("not in a task")
+
+    def stopping() -> None:
+        if stop.is_set():
+            task.cancel()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping)
+    try:
+        await main(stop)
+    except BaseExceptionGroup as group:
+        # A TaskGroup wraps even a single error; callers want the error itself.
+        raise only_error(group) from None
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def only_error(error: BaseException) -> BaseException:
+    """The error in a group of groups when there is exactly one, else the group."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+async def until_stopped(stop: asyncio.Event, *tasks: "asyncio.Task[Any]") -> None:
+    """Wait for the stop event, or for the first of `tasks` to end; raise its error."""
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        done, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+    for task in done - {stopping}:
+        task.result()
+
+
+def interpreter() -> list[str]:
+    """The command that runs `carpal` as this process runs, for child processes."""
+    return [sys.executable, "-m", "carpal"]

@@ -1,0 +1,154 @@
+"""Proofs that enrol and renew, and the token a person carries. Pure cryptography.
+
+The token's secret is never sent: enrolling proves that it is known, by an HMAC
+over the certificate request; renewing proves that the old key is still held.
+"""
+
+import base64
+import binascii
+import hmac
+import json
+import re
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from carpal.errors import CarpalError, refuse
+from carpal.ids import check_id
+from carpal.status import Reason
+
+SECRET_BYTES = 32
+PIN_BYTES = 32
+TOKEN_PREFIX = "carpal1."  # noqa: S105 - a prefix, so that scanners and people know one on sight
+
+_ENROL = b"carpal/v1/enrol"
+_RENEW = b"carpal/v1/renew"
+_TOKEN_MAX = 8192
+"""Characters; a token with ten pins has fewer than 1,000."""
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})\Z")
+
+
+def enrol_proof(secret: bytes, token_id: str, csr_der: bytes) -> bytes:
+    """HMAC-SHA256 under the token's secret over the token's id and the request (PKCS #10, DER)."""
+    return hmac.digest(secret, _lp(_ENROL, token_id.encode(), csr_der), "sha256")
+
+
+def renewal_signature(old_key: ec.EllipticCurvePrivateKey, csr_der: bytes) -> bytes:
+    """ECDSA-SHA256 (DER) by the key of the certificate being renewed, over the new request."""
+    return old_key.sign(_lp(_RENEW, csr_der), ec.ECDSA(hashes.SHA256()))
+
+
+def check_renewal(certificate: x509.Certificate, csr_der: bytes, signature: bytes) -> bool:
+    """Whether `signature` over `csr_der` is by the certificate's key."""
+    key = certificate.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        return False
+    try:
+        key.verify(signature, _lp(_RENEW, csr_der), ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def ca_pin(certificate_der: bytes) -> bytes:
+    """SHA-256 of a CA certificate, as a token pins it."""
+    return sha256(certificate_der).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What one machine needs to enrol once: where, whom to trust, and a secret."""
+
+    address: str
+    """The enrolment port, `host:port`."""
+    pins: tuple[bytes, ...]
+    """`ca_pin` of each CA that may stand behind the address."""
+    token_id: str
+    secret: bytes = field(repr=False)
+
+    def text(self) -> str:
+        """The one line a person carries. It holds the secret: never log it."""
+        body = {
+            "a": self.address,
+            "p": [base64.b64encode(pin).decode() for pin in self.pins],
+            "i": self.token_id,
+            "s": base64.b64encode(self.secret).decode(),
+        }
+        packed = json.dumps(body, separators=(",", ":")).encode()
+        return TOKEN_PREFIX + base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+
+
+def parse_token(text: str) -> Token:
+    """The token in one line of text; whitespace around it is ignored.
+
+    Raises TOKEN_MALFORMED; its message never holds any of the text. Members a
+    newer token may add are skipped.
+    """
+    line = text.strip()
+    if not line:
+        raise _malformed("it is empty")
+    if not line.startswith(TOKEN_PREFIX):
+        raise _malformed(f"it does not start with {TOKEN_PREFIX!r}")
+    if len(line) > _TOKEN_MAX:
+        raise _malformed("it is too long")
+    packed = line.removeprefix(TOKEN_PREFIX)
+    try:
+        padded = packed + "=" * (-len(packed) % 4)
+        body = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (ValueError, RecursionError):
+        raise _malformed("part of it is missing or changed") from None
+    if not isinstance(body, dict):
+        raise _malformed("part of it is missing or changed")
+    pins = body.get("p")
+    if not isinstance(pins, list) or not 1 <= len(pins) <= 16:
+        raise _malformed("it pins no certificate authority")
+    return Token(
+        address=_address(_text(body, "a")),
+        pins=tuple(_bytes(pin, PIN_BYTES) for pin in pins),
+        token_id=_token_id(_text(body, "i")),
+        secret=_bytes(_text(body, "s"), SECRET_BYTES),
+    )
+
+
+def _text(body: dict[str, object], key: str) -> str:
+    value = body.get(key)
+    if not isinstance(value, str):
+        raise _malformed("part of it is missing or changed")
+    return value
+
+
+def _address(value: str) -> str:
+    match = _ADDRESS.match(value)
+    if match is None or not 0 < int(match.group(2)) < 65536:
+        raise _malformed("its address is not host:port")
+    return value
+
+
+def _token_id(value: str) -> str:
+    try:
+        return check_id(value, "token_id")
+    except CarpalError:
+        raise _malformed("its id is not valid") from None
+
+
+def _bytes(value: object, size: int) -> bytes:
+    try:
+        raw = base64.b64decode(value, validate=True) if isinstance(value, str) else b""
+    except (binascii.Error, ValueError):
+        raw = b""
+    if len(raw) != size:
+        raise _malformed("part of it is missing or changed")
+    return raw
+
+
+def _lp(*parts: bytes) -> bytes:
+    """Each part behind its u32 length, so that no two lists of parts have the same bytes."""
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def _malformed(why: str) -> CarpalError:
+    return refuse(Reason.TOKEN_MALFORMED, f"this is not an enrolment token: {why}")

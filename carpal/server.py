@@ -1,0 +1,195 @@
+"""Serving: mutual TLS, who is calling, refusals as statuses, a clean stop.
+
+Every RPC passes `_Guard`: TLS is checked only at the handshake, so dates and
+role are re-checked here from the peer certificate, and a stream ends when
+its certificate does.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+from grpc_status import rpc_status
+
+from carpal.authz import allowed
+from carpal.client import MESSAGE_BYTES
+from carpal.errors import CarpalError, refuse, to_status
+from carpal.identity import Identity, identity_of
+from carpal.status import Reason
+
+log = logging.getLogger(__name__)
+
+Context = grpc.aio.ServicerContext[Any, Any]
+_OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    # Clients ping every 30 s, with or without calls; a default server would
+    # answer "too many pings" and cut them off.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Two servers on one port would share its traffic silently.
+    ("grpc.so_reuseport", 0),
+]
+_GRACE = 2.0
+"""Seconds a stopping server gives running RPCs."""
+
+
+def caller(context: Context) -> Identity:
+    """Who is calling, from the peer certificate; IDENTITY_INVALID without one."""
+    pem = context.auth_context().get("x509_pem_cert")
+    if not pem:
+        raise refuse(Reason.IDENTITY_INVALID, "no client certificate was presented")
+    return identity_of(bytes(pem[0]))
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that serves."""
+
+    address: str
+    """`host:port` as bound."""
+    health: HealthServicer
+
+
+@asynccontextmanager
+async def serve(
+    listen: str,
+    credentials: grpc.ServerCredentials,
+    register: Callable[[grpc.aio.Server], None],
+    *,
+    authorize: bool = True,
+) -> AsyncIterator[Server]:
+    """Serve on `listen` until the block ends, then stop with a short grace.
+
+    `authorize=False` is for the enrolment port, whose callers have no
+    certificate yet. ADDRESS_IN_USE when the port is taken.
+    """
+    server = grpc.aio.server(interceptors=[_Guard(authorize=authorize)], options=_OPTIONS)
+    register(server)
+    health = HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    try:
+        port = server.add_secure_port(listen, credentials)
+    except RuntimeError:
+        raise refuse(
+            Reason.ADDRESS_IN_USE, f"cannot listen on {listen}: in use, or not an address here"
+        ) from None
+    await server.start()
+    await health.set("", health_pb2.HealthCheckResponse.SERVING)
+    try:
+        yield Server(f"{listen.rpartition(':')[0]}:{port}", health)
+    finally:
+        await health.enter_graceful_shutdown()
+        await server.stop(_GRACE)
+
+
+class _Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Checks the caller of every RPC and turns what handlers raise into statuses."""
+
+    def __init__(self, *, authorize: bool) -> None:
+        self._authorize = authorize
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler | None:
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        method = handler_call_details.method
+        if handler.response_streaming:
+            return self._streaming(handler, method)
+        return self._unary(handler, method)
+
+    def _unary(self, handler: Any, method: str) -> grpc.RpcMethodHandler:
+        inner = handler.stream_unary if handler.request_streaming else handler.unary_unary
+
+        async def behave(request: Any, context: Context) -> Any:
+            try:
+                self._check(method, context)
+                return await inner(request, context)
+            except Exception as error:  # noqa: BLE001 - the one top-level boundary of an RPC
+                await _abort(method, context, error)
+
+        make = (
+            grpc.stream_unary_rpc_method_handler
+            if handler.request_streaming
+            else grpc.unary_unary_rpc_method_handler
+        )
+        return make(behave, handler.request_deserializer, handler.response_serializer)
+
+    def _streaming(self, handler: Any, method: str) -> grpc.RpcMethodHandler:
+        inner = handler.stream_stream if handler.request_streaming else handler.unary_stream
+
+        async def behave(request: Any, context: Context) -> AsyncIterator[Any]:
+            try:
+                ends = self._check(method, context)
+                async with asyncio.timeout(ends) as limit:
+                    # Not finished through the loop's cancellation of a read:
+                    # when the certificate ends, the whole RPC is meant to.
+                    async for response in inner(request, context):
+                        yield response
+            except TimeoutError as error:
+                if not limit.expired():
+                    await _abort(method, context, error)
+                expired = refuse(
+                    Reason.CERTIFICATE_EXPIRED, "the client certificate expired during the stream"
+                )
+                await _abort(method, context, expired)
+            except Exception as error:  # noqa: BLE001 - the one top-level boundary of an RPC
+                await _abort(method, context, error)
+
+        make = (
+            grpc.stream_stream_rpc_method_handler
+            if handler.request_streaming
+            else grpc.unary_stream_rpc_method_handler
+        )
+        return make(behave, handler.request_deserializer, handler.response_serializer)
+
+    def _check(self, method: str, context: Context) -> float | None:
+        """Refuse the caller, or say for how many seconds its certificate lasts."""
+        if not self._authorize:
+            return None
+        identity = caller(context)
+        now = datetime.now(UTC)
+        if identity.expired(now) or identity.not_yet_valid(now):
+            raise refuse(
+                Reason.CERTIFICATE_EXPIRED,
+                f"the certificate of {identity.uri} is valid from {identity.not_before:%F %TZ} "
+                f"to {identity.not_after:%F %TZ}",
+            )
+        if not allowed(method, identity.role):
+            raise refuse(
+                Reason.ROLE_NOT_ALLOWED,
+                f"role {identity.role} may not call {method.removeprefix('/carpal.v1.')}",
+                method=method,
+                role=identity.role,
+            )
+        return (identity.not_after - now).total_seconds()
+
+
+async def _abort(method: str, context: Context, error: Exception) -> None:
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if isinstance(error, NotImplementedError):
+        error = refuse(Reason.NOT_BUILT, f"{method.rpartition('/')[2]} is not built yet")
+    if not isinstance(error, CarpalError):
+        incident = uuid.uuid4().hex[:12]
+        log.error("internal error", exc_info=error, extra={"method": method, "incident": incident})
+        error = refuse(
+            Reason.INTERNAL, f"internal error {incident}", action=f"find {incident} in the log"
+        )
+    await context.abort_with_status(rpc_status.to_status(to_status(error)))

@@ -1,0 +1,46 @@
+"""Bytes signed by a process: a lease ticket by sessiond, revocations by the vault.
+
+A signature covers the payload alone, as types.proto says. What it means follows
+from the signer's role, which is why `verify` asks for one.
+"""
+
+from datetime import datetime
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from carpal.errors import refuse
+from carpal.identity import Identity, Role, verified_identity
+from carpal.status import Reason
+from carpal.v1 import types_pb2
+
+
+def sign(key: ec.EllipticCurvePrivateKey, chain: bytes, payload: bytes) -> types_pb2.SignedBytes:
+    """`payload` signed by `key`, whose certificate is the first of the PEM `chain`."""
+    return types_pb2.SignedBytes(
+        payload=payload,
+        signature=key.sign(payload, ec.ECDSA(hashes.SHA256())),
+        certificate_chain=chain,
+    )
+
+
+def verify(signed: types_pb2.SignedBytes, ca: bytes, role: Role, now: datetime) -> Identity:
+    """The signer, once its certificate chains to the PEM `ca` and is of `role`.
+
+    Raises IDENTITY_INVALID; the payload is to be read only after this returned.
+    """
+    identity = verified_identity(signed.certificate_chain, ca, now)
+    if identity.role is not role:
+        raise refuse(Reason.IDENTITY_INVALID, f"signed by a {identity.role}, not a {role}")
+    key = x509.load_pem_x509_certificate(signed.certificate_chain).public_key()
+    try:
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise InvalidSignature
+        key.verify(signed.signature, signed.payload, ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        raise refuse(
+            Reason.IDENTITY_INVALID, f"the signature is not by {identity.uri}"
+        ) from None
+    return identity
