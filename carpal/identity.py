@@ -6,7 +6,6 @@ OU=pool. Roles that serve every workspace have neither O nor OU.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -175,7 +174,7 @@ def verified_identity(chain: bytes, ca: bytes, now: datetime) -> Identity:
     return identity_in(leaf)
 
 
-def _certificates(pem: bytes) -> Sequence[x509.Certificate]:
+def _certificates(pem: bytes) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError:

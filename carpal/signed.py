@@ -40,7 +40,5 @@ def verify(signed: types_pb2.SignedBytes, ca: bytes, role: Role, now: datetime) 
             raise InvalidSignature
         key.verify(signed.signature, signed.payload, ec.ECDSA(hashes.SHA256()))
     except InvalidSignature:
-        raise refuse(
-            Reason.IDENTITY_INVALID, f"the signature is not by {identity.uri}"
-        ) from None
+        raise refuse(Reason.IDENTITY_INVALID, f"the signature is not by {identity.uri}") from None
     return identity
