@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
@@ -35,7 +35,7 @@ class Loaded:
     """An identity read from disk, whose parts belong together."""
 
     key: ec.EllipticCurvePrivateKey
-    key_pem: bytes
+    key_pem: bytes = field(repr=False)
     chain: bytes
     ca: bytes
     identity: Identity
