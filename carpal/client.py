@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import grpc
+from google.rpc import status_pb2
 
-from carpal.errors import from_rpc
-from carpal.identity import Role
-from carpal.tls import IdentityFiles, channel_credentials, server_name
+from carpal.errors import CarpalError, from_status, refuse
+from carpal.identity import Role, server_name
+from carpal.status import Reason
+from carpal.tls import IdentityFiles, channel_credentials
 
 _RETRY = """{"methodConfig": [{"name": [{}], "retryPolicy": {
   "maxAttempts": 3, "initialBackoff": "0.05s", "maxBackoff": "1s",
@@ -62,3 +64,23 @@ def rpc_errors(peer: str) -> Iterator[None]:
         yield
     except grpc.RpcError as error:
         raise from_rpc(error, peer) from None
+
+
+def from_rpc(error: grpc.RpcError, peer: str) -> CarpalError:
+    """The error behind a failed RPC; `peer` says who was asked, in words."""
+    if not isinstance(error, grpc.aio.AioRpcError):
+        raise error
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-status-details-bin":
+            data = value if isinstance(value, bytes) else value.encode()
+            return from_status(status_pb2.Status.FromString(data))
+    details = error.details() or ""
+    wrapped = from_status(status_pb2.Status(code=error.code().value[0], message=details))
+    if wrapped.reason is Reason.UNREACHABLE:
+        return refuse(Reason.UNREACHABLE, f"{peer} does not answer ({_brief(details)})")
+    return wrapped
+
+
+def _brief(details: str) -> str:
+    """gRPC's detail without its list of every address it tried."""
+    return details.rsplit(": ", 1)[-1][:160] if details else "no detail"

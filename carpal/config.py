@@ -88,7 +88,8 @@ def _explain(error: msgspec.ValidationError, source: Mapping[str, str]) -> Carpa
     text = str(error)
     for name, where in source.items():
         if f"`$.{name}" in text:
-            return _bad(f"{where}: {name}: {text.split(' - at', maxsplit=1)[0].lower()}", "correct the value")
+            problem = text.split(" - at", maxsplit=1)[0].lower()
+            return _bad(f"{where}: {name}: {problem}", "correct the value")
     if "missing required field" in text:
         name = text.split("`")[1]
         flag = f"--{name.replace('_', '-')}"

@@ -1,4 +1,4 @@
-"""The exception tree, and its way to and from `google.rpc.Status`.
+"""The exception tree, and its way to and from `google.rpc.Status`. Pure.
 
 CarpalError            anything said to a caller; carries reason, message, fields
 ├── BadInput           the request is wrong as it stands           exit 2
@@ -16,7 +16,6 @@ The class follows from the reason's code, so nobody chooses it twice:
 
 from typing import ClassVar
 
-import grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
@@ -158,33 +157,6 @@ _REASON_BY_CODE: dict[int, Reason] = {
     Code.UNIMPLEMENTED: Reason.NOT_BUILT,
     Code.RESOURCE_EXHAUSTED: Reason.GROUP_TOO_LARGE,
 }
-
-
-def from_rpc(error: grpc.RpcError, peer: str) -> CarpalError:
-    """The error behind a failed RPC; `peer` says who was asked, in words."""
-    from grpc_status import rpc_status
-
-    status = None
-    if isinstance(error, grpc.aio.AioRpcError):
-        for key, value in error.trailing_metadata() or ():
-            if key == "grpc-status-details-bin":
-                status = status_pb2.Status.FromString(
-                    value if isinstance(value, bytes) else value.encode()
-                )
-    else:
-        status = rpc_status.from_call(error)
-    if status is not None:
-        return from_status(status)
-    code, details = error.code(), error.details() or ""
-    wrapped = from_status(status_pb2.Status(code=code.value[0], message=details))
-    if wrapped.reason is Reason.UNREACHABLE:
-        return refuse(Reason.UNREACHABLE, f"{peer} does not answer ({_brief(details)})")
-    return wrapped
-
-
-def _brief(details: str) -> str:
-    """gRPC's detail without its list of every address it tried."""
-    return details.rsplit(": ", 1)[-1][:160] if details else "no detail"
 
 
 def _pack(status: status_pb2.Status, message: object) -> None:

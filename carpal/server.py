@@ -28,6 +28,7 @@ from carpal.status import Reason
 log = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Handler = grpc.RpcMethodHandler[Any, Any]
 _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
@@ -48,10 +49,9 @@ _GRACE = 2.0
 
 def caller(context: Context) -> Identity:
     """Who is calling, from the peer certificate; IDENTITY_INVALID without one."""
-    pem = context.auth_context().get("x509_pem_cert")
-    if not pem:
-        raise refuse(Reason.IDENTITY_INVALID, "no client certificate was presented")
-    return identity_of(bytes(pem[0]))
+    for pem in context.auth_context().get("x509_pem_cert", ()):
+        return identity_of(pem)
+    raise refuse(Reason.IDENTITY_INVALID, "no client certificate was presented")
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ async def serve(
         await server.stop(_GRACE)
 
 
-class _Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+class _Guard(grpc.aio.ServerInterceptor):
     """Checks the caller of every RPC and turns what handlers raise into statuses."""
 
     def __init__(self, *, authorize: bool) -> None:
@@ -103,9 +103,9 @@ class _Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     async def intercept_service(
         self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler | None:
+    ) -> Handler | None:
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
@@ -114,7 +114,7 @@ class _Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             return self._streaming(handler, method)
         return self._unary(handler, method)
 
-    def _unary(self, handler: Any, method: str) -> grpc.RpcMethodHandler:
+    def _unary(self, handler: Any, method: str) -> Handler:
         inner = handler.stream_unary if handler.request_streaming else handler.unary_unary
 
         async def behave(request: Any, context: Context) -> Any:
@@ -131,7 +131,7 @@ class _Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         )
         return make(behave, handler.request_deserializer, handler.response_serializer)
 
-    def _streaming(self, handler: Any, method: str) -> grpc.RpcMethodHandler:
+    def _streaming(self, handler: Any, method: str) -> Handler:
         inner = handler.stream_stream if handler.request_streaming else handler.unary_stream
 
         async def behave(request: Any, context: Context) -> AsyncIterator[Any]:
