@@ -2,6 +2,8 @@
 
 import pytest
 
+pytest_plugins = ["tests.parts"]
+
 
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, bool]]:
