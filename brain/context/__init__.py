@@ -1,0 +1,1 @@
+"""Context policies: events in, messages for the model out; one a file. Pure."""

@@ -1,0 +1,75 @@
+"""The whole conversation, in the order the model lived it. Pure.
+
+A reply stands right after what it answered (`through`), even when messages
+came in while the model was writing. In a user turn tool results come first,
+as the Messages API wants them, then what people said meanwhile.
+"""
+
+from typing import Any
+
+from brain.transcript import Entry, ModelRequest, Transcript
+
+Json = dict[str, Any]
+NAME = "whole/1"
+
+
+def messages(transcript: Transcript) -> list[Json]:
+    """Messages API messages of everything up to the transcript's head."""
+    replies = [r for r in transcript.requests.values() if r.done and not r.failed and r.blocks]
+    turns: list[Json] = []
+    inputs = list(transcript.inputs)
+    for reply in replies:
+        before = [entry for entry in inputs if entry.position <= reply.through]
+        inputs = [entry for entry in inputs if entry.position > reply.through]
+        _add(turns, "user", _user_blocks(before))
+        _add(turns, "assistant", _reply_blocks(reply, transcript))
+    _add(turns, "user", _user_blocks(inputs))
+    return turns
+
+
+def tool_name(transcript: Transcript, hand: str, name: str) -> str:
+    """A tool's name for the model: the default hand's have no prefix."""
+    return name if hand in ("", transcript.default_hand) else f"{hand}__{name}"
+
+
+def _add(turns: list[Json], role: str, blocks: list[Json]) -> None:
+    if not blocks:
+        return
+    if turns and turns[-1]["role"] == role:
+        turns[-1]["content"].extend(blocks)
+    else:
+        turns.append({"role": role, "content": blocks})
+
+
+def _user_blocks(entries: list[Entry]) -> list[Json]:
+    results = [_result_block(e.data) for e in entries if e.type == "agent.tool_result"]
+    said: list[Json] = []
+    for entry in entries:
+        if entry.type != "agent.tool_result":
+            said.extend(entry.data["content"])
+    return results + said
+
+
+def _result_block(data: Json) -> Json:
+    block: Json = {
+        "type": "tool_result",
+        "tool_use_id": data["tool_use_id"],
+        "content": data["content"],
+    }
+    if data.get("is_error"):
+        block["is_error"] = True
+    return block
+
+
+def _reply_blocks(reply: ModelRequest, transcript: Transcript) -> list[Json]:
+    blocks: list[Json] = []
+    for entry in reply.blocks:
+        data = entry.data
+        if entry.type == "agent.tool_use":
+            name = tool_name(transcript, data.get("hand", ""), data["name"])
+            blocks.append(
+                {"type": "tool_use", "id": entry.id, "name": name, "input": data["input"]}
+            )
+        else:
+            blocks.extend(data["content"])
+    return blocks

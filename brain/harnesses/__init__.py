@@ -1,0 +1,1 @@
+"""Harnesses: loops that yield effects; one a file."""

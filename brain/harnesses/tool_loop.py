@@ -1,0 +1,70 @@
+"""The tool loop: answer, run what the model calls, answer again. Pure.
+
+Every step is decided from the transcript alone, so a new driver needs no
+other state: what is open is run, what is unanswered is answered, and when
+nothing is left the session goes idle.
+"""
+
+from brain.context import whole
+from brain.effects import CallModel, Emit, Execute, Failed, Finish, Harness, Sleep
+from brain.tools import offered
+from brain.transcript import Transcript
+
+MAX_FAILURES = 5
+"""Model calls that may fail in a row before the turn ends."""
+_FIRST_WAIT = 0.5
+_LONGEST_WAIT = 30.0
+
+
+def tool_loop(transcript: Transcript) -> Harness:
+    """The harness every agent gets unless it names another."""
+    while True:
+        if calls := transcript.open_calls():
+            yield Execute(tuple(call.call_id for call in calls))
+        elif transcript.wants_model():
+            result = yield _call(transcript)
+            if isinstance(result, Failed):
+                yield from _recover(transcript, result)
+        else:
+            yield Finish(_stop_reason(transcript))
+
+
+def _call(transcript: Transcript) -> CallModel:
+    agent = transcript.agent
+    return CallModel(
+        model=agent["model"],
+        system=agent.get("system") or "",
+        messages=whole.messages(transcript),
+        tools=offered(transcript),
+        max_tokens=agent.get("max_tokens") or 8192,
+        policy=whole.NAME,
+        through=transcript.head,
+    )
+
+
+def _recover(transcript: Transcript, failed: Failed) -> Harness:
+    """Wait and try again, or end the turn; the log says which."""
+    if failed.kind == "interrupted":
+        return
+    retry = failed.retryable and transcript.failures < MAX_FAILURES
+    yield Emit(
+        "session.error",
+        {
+            "error": {
+                "type": failed.kind,
+                "message": failed.message,
+                "retry_status": {"type": "retrying" if retry else "exhausted"},
+            }
+        },
+    )
+    if not retry:
+        yield Finish("retries_exhausted")
+    wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**transcript.failures)
+    yield Sleep(failed.retry_after if failed.retry_after is not None else wait)
+
+
+def _stop_reason(transcript: Transcript) -> str:
+    reply = transcript.last_reply()
+    if reply is not None and reply.stop_reason == "refusal":
+        return "refusal"
+    return "end_turn"

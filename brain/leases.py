@@ -1,0 +1,135 @@
+"""Leases a brain holds: renewed together, and known to be lost in time.
+
+A deadline is counted on this machine's monotonic clock from before the
+request that granted it, so it never ends later than sessiond's own. What is
+held through a lease stops `MARGIN` before that.
+"""
+
+import asyncio
+import logging
+import time
+
+from carpal.client import rpc_errors
+from carpal.errors import CarpalError
+from carpal.v1 import session_pb2, session_pb2_grpc, types_pb2
+
+log = logging.getLogger(__name__)
+
+MARGIN = 0.1
+"""Share of a term before its end at which a lease counts as lost."""
+
+
+class Lease:
+    """One lease, until it is lost or given up."""
+
+    def __init__(self, answer: session_pb2.AcquireLeaseResponse, asked: float) -> None:
+        self.resource = answer.lease.resource
+        self.epoch = answer.lease.epoch
+        self.ticket: types_pb2.SignedBytes = answer.ticket
+        self.lost = asyncio.Event()
+        self.term = answer.lease.expires_in.ToMilliseconds() / 1000
+        self._deadline = asked + self.term
+
+    def left(self) -> float:
+        """Seconds in which effects may start; zero or less once lost."""
+        if self.lost.is_set():
+            return 0.0
+        return self._deadline - self.term * MARGIN - time.monotonic()
+
+    def extend(self, asked: float, seconds: float) -> None:
+        """It was renewed by a request sent at `asked`."""
+        self._deadline = asked + seconds
+
+
+class LeaseKeeper:
+    """Acquires leases and renews all that are held, in one call a third of a term."""
+
+    def __init__(
+        self, stub: "session_pb2_grpc.SessionAsyncStub", address: str, term: float
+    ) -> None:
+        """`address` is where this brain is dialled; `term` is in seconds."""
+        self._stub = stub
+        self._address = address
+        self.term = term
+        self._held: dict[str, Lease] = {}
+
+    async def acquire(
+        self,
+        resource: str,
+        *,
+        takeover: bool = False,
+        workspace: str = "",
+        attributes: dict[str, str] | None = None,
+    ) -> tuple[Lease, types_pb2.SessionInfo]:
+        """Take a lease; for a session, also what it was in that instant."""
+        request = session_pb2.AcquireLeaseRequest(
+            resource=resource,
+            address=self._address,
+            takeover=takeover,
+            workspace=workspace,
+            attributes=attributes or {},
+        )
+        request.term.FromMilliseconds(int(self.term * 1000))
+        asked = time.monotonic()
+        with rpc_errors("sessiond"):
+            answer = await self._stub.AcquireLease(request, timeout=self.term)
+        lease = Lease(answer, asked)
+        self._held[resource] = lease
+        return lease, answer.session
+
+    async def release(
+        self,
+        lease: Lease,
+        *,
+        processed: int = 0,
+        wake_in: float | None = None,
+        failure: str = "",
+    ) -> None:
+        """Give a lease up; saying so is best effort, since it expires anyway."""
+        self.drop(lease)
+        request = session_pb2.ReleaseLeaseRequest(
+            resource=lease.resource, epoch=lease.epoch, processed=processed, failure=failure
+        )
+        if wake_in is not None:
+            request.wake_at.FromMilliseconds(int((time.time() + wake_in) * 1000))
+        try:
+            with rpc_errors("sessiond"):
+                await self._stub.ReleaseLease(request, timeout=self.term)
+        except CarpalError as error:
+            log.info("release refused", extra={"lease": lease.resource, "error": str(error)})
+
+    def drop(self, lease: Lease) -> None:
+        """Stop renewing it and count it as lost."""
+        lease.lost.set()
+        if self._held.get(lease.resource) is lease:
+            del self._held[lease.resource]
+
+    async def run(self) -> None:
+        """Renew what is held; runs until cancelled."""
+        while True:
+            await asyncio.sleep(self.term / 3)
+            try:
+                await self._renew()
+            except CarpalError as error:
+                log.warning("leases not renewed", extra={"error": str(error)})
+            for lease in list(self._held.values()):
+                if lease.left() <= 0:
+                    log.warning("lease lost", extra={"lease": lease.resource})
+                    self.drop(lease)
+
+    async def _renew(self) -> None:
+        held = list(self._held.values())
+        if not held:
+            return
+        refs = [session_pb2.LeaseRef(resource=h.resource, epoch=h.epoch) for h in held]
+        asked = time.monotonic()
+        with rpc_errors("sessiond"):
+            answer = await self._stub.RenewLease(
+                session_pb2.RenewLeaseRequest(leases=refs), timeout=self.term / 3
+            )
+        for lease, renewed in zip(held, answer.leases, strict=True):
+            if renewed.HasField("status"):
+                log.warning("lease refused", extra={"lease": lease.resource})
+                self.drop(lease)
+            else:
+                lease.extend(asked, renewed.expires_in.ToMilliseconds() / 1000)

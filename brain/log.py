@@ -1,0 +1,174 @@
+"""The brain's end of the session log: one append stream, one tail a session.
+
+Appends of all sessions share one stream, coalesced into frames. What was not
+acknowledged when the stream breaks is sent again on the next one; event ids
+make that safe.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from brain.transcript import Entry
+from carpal.backoff import Backoff
+from carpal.client import rpc_errors
+from carpal.coalesce import Outbox
+from carpal.errors import CarpalError, from_status
+from carpal.ids import new_id
+from carpal.v1 import session_pb2, session_pb2_grpc, types_pb2
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class New:
+    """An event to append."""
+
+    type: str
+    data: dict[str, Any]
+    id: str = ""
+    """Empty means a fresh one."""
+
+
+def new_event(event: New) -> types_pb2.NewEvent:
+    """The wire form, with an id."""
+    return types_pb2.NewEvent(
+        id=event.id or new_id("sevt"),
+        type=event.type,
+        data=json.dumps(event.data, ensure_ascii=False, separators=(",", ":")).encode(),
+    )
+
+
+@dataclass
+class _Waiting:
+    group: session_pb2.AppendGroup
+    done: "asyncio.Future[int]"
+
+
+class Appender:
+    """Appends groups and waits until they are durable."""
+
+    def __init__(self, stub: "session_pb2_grpc.SessionAsyncStub") -> None:
+        self._stub = stub
+        self._waiting: dict[int, _Waiting] = {}
+        self._outbox: Outbox[session_pb2.AppendGroup] | None = None
+        self._sequence = 0
+        self._arrived = asyncio.Event()
+
+    async def append(
+        self, session_id: str, events: Sequence[New], epoch: int, *, wake: bool = False
+    ) -> int:
+        """Append one group, all or nothing; the position of its last event.
+
+        Waits through restarts of sessiond; cancel it to stop waiting. Raises
+        the refusal, STALE_EPOCH above all.
+        """
+        group = session_pb2.AppendGroup(
+            session_id=session_id,
+            events=[new_event(event) for event in events],
+            epoch=epoch,
+            wake=wake,
+        )
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._send(_Waiting(group, done))
+        return await done + len(events) - 1
+
+    async def run(self) -> None:
+        """Keep a stream to sessiond; runs until cancelled."""
+        backoff = Backoff(0.05, 1.0)
+        while True:
+            await self._arrived.wait()
+            try:
+                with rpc_errors("sessiond"):
+                    await self._one_stream(backoff)
+            except CarpalError as error:
+                log.warning("append stream ended", extra={"error": str(error)})
+            self._outbox = None
+            await asyncio.sleep(backoff.next())
+
+    def _send(self, waiting: _Waiting) -> None:
+        self._sequence += 1
+        waiting.group.sequence = self._sequence
+        self._waiting[self._sequence] = waiting
+        if self._outbox is not None:
+            self._outbox.put(waiting.group)
+        self._arrived.set()
+
+    async def _one_stream(self, backoff: Backoff) -> None:
+        stream = self._stub.Append()
+        again = [w for w in self._waiting.values() if not w.done.done()]
+        self._waiting, self._sequence = {}, 0
+        self._outbox = Outbox()
+        for waiting in again:
+            self._send(waiting)
+        writer = asyncio.create_task(_write(stream, self._outbox))
+        try:
+            async for answer in stream:
+                backoff.reset()
+                for ack in answer.acks:
+                    self._acknowledge(ack)
+        finally:
+            stream.cancel()
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    def _acknowledge(self, ack: session_pb2.AppendAck) -> None:
+        waiting = self._waiting.pop(ack.sequence, None)
+        if waiting is None or waiting.done.done():
+            return  # its waiter was cancelled
+        if ack.HasField("status"):
+            waiting.done.set_exception(from_status(ack.status))
+        else:
+            waiting.done.set_result(ack.position)
+
+
+async def _write(
+    stream: "grpc.aio.StreamStreamCall[session_pb2.AppendRequest, session_pb2.AppendResponse]",
+    outbox: Outbox[session_pb2.AppendGroup],
+) -> None:
+    async for groups in outbox.frames():
+        await stream.write(session_pb2.AppendRequest(groups=groups))
+
+
+async def tail(
+    stub: "session_pb2_grpc.SessionAsyncStub", session_id: str, after: int = 0
+) -> AsyncIterator[tuple[list[Entry], bool]]:
+    """Events above `after`, then live ones, for ever; True once all old ones came.
+
+    Reconnects and resumes from the last position seen.
+    """
+    backoff = Backoff(0.05, 1.0)
+    while True:
+        cursor = session_pb2.TailCursor(session_id=session_id, after=after)
+        stream = stub.TailEvents(session_pb2.TailEventsRequest(cursors=[cursor]))
+        try:
+            with rpc_errors("sessiond"):
+                async for answer in stream:
+                    backoff.reset()
+                    entries = [entry_of(event) for event in answer.events]
+                    if entries:
+                        after = entries[-1].position
+                    yield entries, answer.live
+        except CarpalError as error:
+            if error.exit_code != 3:  # not a matter of reaching it
+                raise
+        finally:
+            stream.cancel()
+        await asyncio.sleep(backoff.next())
+
+
+def entry_of(event: types_pb2.Event) -> Entry:
+    """An event with its data parsed; redacted data reads as empty."""
+    return Entry(
+        position=event.position,
+        id=event.id,
+        type=event.type,
+        data=json.loads(event.data) if event.data else {},
+        must_understand=event.must_understand,
+        time=event.time.ToMilliseconds() / 1000,
+    )

@@ -1,0 +1,94 @@
+"""The model: the one door to the `anthropic` package.
+
+`ANTHROPIC_BASE_URL` points it at any server that speaks the Messages API.
+Retries are the harness's, so that each attempt is in the log; the package's
+own are off.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import anthropic
+
+from brain.effects import Failed
+
+Json = dict[str, Any]
+Delta = Callable[[str, bool], None]
+"""Called with text as it comes, and whether it is thinking."""
+
+_KINDS: dict[int, tuple[str, bool]] = {
+    401: ("authentication_error", False),
+    403: ("billing_error", False),
+    429: ("model_rate_limited_error", True),
+    529: ("model_overloaded_error", True),
+}
+"""HTTP status → error type in the log, and whether the same request may succeed later."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the model said, complete."""
+
+    blocks: list[Json]
+    """Content blocks as the API gave them."""
+    stop_reason: str
+    usage: Json
+
+
+class Model:
+    """Calls Claude, or whatever `ANTHROPIC_BASE_URL` names."""
+
+    def __init__(self) -> None:
+        # An API key must be set for the client to start; without one every
+        # call fails with a clear authentication error, said in the log.
+        self._client = anthropic.AsyncAnthropic(max_retries=0)
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self._client.close()
+
+    async def call(self, parameters: Json, delta: Delta) -> Reply | Failed:
+        """Stream one reply. Failures of the service are a `Failed`; bugs raise."""
+        try:
+            async with self._client.messages.stream(**parameters) as stream:
+                async for event in stream:
+                    if event.type == "text":
+                        delta(event.text, False)
+                    elif event.type == "thinking":
+                        delta(event.thinking, True)
+                message = await stream.get_final_message()
+        except anthropic.APIError as error:
+            return _failed(error)
+        return Reply(
+            blocks=[block.model_dump(mode="json", exclude_none=True) for block in message.content],
+            stop_reason=message.stop_reason or "",
+            usage=message.usage.model_dump(mode="json", exclude_none=True),
+        )
+
+
+def request_digest(parameters: Json) -> str:
+    """SHA-256, in hex, of the canonical JSON of what is sent."""
+    text = json.dumps(parameters, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _failed(error: anthropic.APIError) -> Failed:
+    if isinstance(error, anthropic.APIStatusError):
+        status = error.status_code
+        if status == 200:  # an error event inside a stream
+            overloaded = "overloaded" in error.message.lower()
+            kind = "model_overloaded_error" if overloaded else "model_request_failed_error"
+            return Failed(kind, error.message, retryable=True)
+        kind, retryable = _KINDS.get(status, ("model_request_failed_error", status >= 500))
+        return Failed(kind, error.message, retryable, _retry_after(error))
+    return Failed("model_request_failed_error", f"{type(error).__name__}: {error}", retryable=True)
+
+
+def _retry_after(error: anthropic.APIStatusError) -> float | None:
+    try:
+        return max(0.0, float(error.response.headers["retry-after"]))
+    except (KeyError, ValueError):
+        return None

@@ -1,0 +1,318 @@
+"""The transcript: what a session's log says, folded as events come. Pure.
+
+One pass, in order of position. It answers what a driver needs to know: what
+the agent is, which calls are open and on which hand, whether the model has
+something to answer. It holds no truth of its own: fold the same events again
+and you get the same answers.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Json = dict[str, Any]
+
+KNOWN_TYPES = frozenset(
+    {
+        "session.updated",
+        "session.status_running",
+        "session.status_idle",
+        "session.error",
+        "user.message",
+        "user.interrupt",
+        "system.message",
+        "context.tools",
+        "span.model_request_start",
+        "span.model_request_end",
+        "agent.thinking",
+        "agent.message",
+        "agent.tool_use",
+        "agent.tool_result",
+        "hand.provision_requested",
+        "hand.provisioned",
+        "hand.provision_failed",
+        "hand.lost",
+        "hand.released",
+        "hand.late_result",
+    }
+)
+"""Event types this brain understands."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An event, its data parsed."""
+
+    position: int
+    id: str
+    type: str
+    data: Json
+    must_understand: bool = False
+    time: float = 0.0
+    """Seconds since the epoch, by the store's clock."""
+
+
+@dataclass
+class Call:
+    """One tool call; its id is its event's id and never changes."""
+
+    call_id: str
+    position: int
+    name: str
+    hand: str
+    """Name of the hand the model chose."""
+    input: Json
+    request_id: str
+    result: Json | None = None
+    result_position: int = 0
+
+
+@dataclass
+class Hand:
+    """One provisioned environment, or the wish for one."""
+
+    hand_id: str
+    name: str
+    type: str
+    daemon: str
+    config: Json
+    requested: int
+    """Position of the request."""
+    state: Literal["requested", "live", "failed", "lost", "released"] = "requested"
+    provisioned: int = 0
+    """Position of `hand.provisioned`."""
+    ended: int = 0
+    journal_id: str = ""
+    boot_id: str = ""
+    sequence: int = 0
+    """Highest journal position the log noted for it."""
+
+
+@dataclass
+class ModelRequest:
+    """One call of the model, and where its reply stands in the conversation."""
+
+    request_id: str
+    position: int
+    through: int
+    """The reply answers events up to here, so it stands right after them."""
+    blocks: list[Entry] = field(default_factory=list)
+    done: bool = False
+    failed: bool = False
+    stop_reason: str = ""
+
+
+class Transcript:
+    """The fold of one session's log."""
+
+    def __init__(self) -> None:
+        self.head = 0
+        self.agent: Json = {}
+        self.hand_specs: dict[str, Json] = {}
+        """Name → type, config, placement; the first is the default hand."""
+        self.tools: dict[str, Json] = {}
+        """Hand name → the newest `context.tools` data."""
+        self.calls: dict[str, Call] = {}
+        self.hands: dict[str, Hand] = {}
+        self.requests: dict[str, ModelRequest] = {}
+        self.inputs: list[Entry] = []
+        """User and system messages, and tool results, in order of position."""
+        self.interrupted = 0
+        """Position of the newest interrupt."""
+        self.running = False
+        """The newest status says that it runs."""
+        self.idle_through = 0
+        """Inputs up to here are settled: answered, or given up with a reason."""
+        self.failures = 0
+        """Model calls that failed since the last that did not."""
+        self.unknown: list[Entry] = []
+        """Events that must be understood and are not."""
+        self.last_time = 0.0
+
+    def apply(self, entry: Entry) -> None:
+        """Take the next event."""
+        if entry.position != self.head + 1:
+            raise ValueError(f"event {entry.position} came after {self.head}")
+        self.head = entry.position
+        self.last_time = entry.time
+        handle = getattr(self, "_on_" + entry.type.replace(".", "_"), None)
+        if handle is not None:
+            handle(entry)
+        elif entry.must_understand and entry.type not in KNOWN_TYPES:
+            self.unknown.append(entry)
+
+    # What a driver asks.
+
+    @property
+    def default_hand(self) -> str:
+        """Name of the hand whose tools have no prefix; empty without hands."""
+        return next(iter(self.hand_specs), "")
+
+    def open_calls(self) -> list[Call]:
+        """Calls without a result, oldest first."""
+        return [call for call in self.calls.values() if call.result is None]
+
+    def open_request(self) -> ModelRequest | None:
+        """A model call that an earlier driver did not finish."""
+        return next((r for r in self.requests.values() if not r.done), None)
+
+    def stopped(self, call: Call) -> bool:
+        """Whether a person interrupted after the call was made."""
+        return self.interrupted > call.position
+
+    def answered_through(self) -> int:
+        """Position up to which the model has seen everything."""
+        return max(
+            (r.through for r in self.requests.values() if r.done and not r.failed), default=0
+        )
+
+    def wants_model(self) -> bool:
+        """Whether something came that the model has not answered.
+
+        What stood before an interrupt wants nothing any more, and neither do
+        the results of calls that were made before it.
+        """
+        seen = max(self.answered_through(), self.interrupted, self.idle_through)
+        for entry in reversed(self.inputs):
+            if entry.position <= seen:
+                return False
+            call = self.calls.get(entry.data.get("tool_use_id", ""))
+            if call is None or not self.stopped(call):
+                return True
+        return False
+
+    def has_work(self) -> bool:
+        """Whether a driver has anything to do."""
+        return bool(self.open_calls()) or self.wants_model() or self.running
+
+    def last_reply(self) -> ModelRequest | None:
+        """The newest reply of the model."""
+        done = [r for r in self.requests.values() if r.done and not r.failed]
+        return done[-1] if done else None
+
+    def hand_of(self, call: Call) -> Hand | None:
+        """The hand a call belongs to: a function of the log (design §5).
+
+        The hand its name meant at the call's position, else the first that
+        was provisioned for the name afterwards. It never moves to another.
+        """
+        named = [h for h in self.hands.values() if h.name == call.hand and h.provisioned]
+        for hand in reversed(named):
+            if hand.provisioned < call.position and not (0 < hand.ended < call.position):
+                return hand
+        return next((h for h in named if h.provisioned > call.position), None)
+
+    def requested_hand(self, name: str) -> Hand | None:
+        """A hand that was asked for and has no outcome yet."""
+        for hand in self.hands.values():
+            if hand.name == name and hand.state == "requested":
+                return hand
+        return None
+
+    def live_hands(self) -> list[Hand]:
+        """Hands that exist as far as the log knows."""
+        return [hand for hand in self.hands.values() if hand.state == "live"]
+
+    # One method an event type.
+
+    def _on_session_updated(self, entry: Entry) -> None:
+        if "agent" in entry.data:
+            self.agent = entry.data["agent"]
+        if "hands" in entry.data:
+            self.hand_specs = entry.data["hands"]
+
+    def _on_session_status_running(self, entry: Entry) -> None:
+        self.running = True
+
+    def _on_session_status_idle(self, entry: Entry) -> None:
+        self.running = False
+        self.idle_through = max(self.idle_through, entry.data.get("through", 0))
+
+    def _on_user_message(self, entry: Entry) -> None:
+        self.inputs.append(entry)
+        self.failures = 0
+
+    def _on_system_message(self, entry: Entry) -> None:
+        self.inputs.append(entry)
+
+    def _on_user_interrupt(self, entry: Entry) -> None:
+        self.interrupted = entry.position
+
+    def _on_context_tools(self, entry: Entry) -> None:
+        self.tools[entry.data["hand"]] = entry.data
+
+    def _on_span_model_request_start(self, entry: Entry) -> None:
+        for stale in self.requests.values():
+            # Its driver died before an outcome; a new call takes its place.
+            stale.done, stale.failed = True, stale.failed or not stale.done
+        self.requests[entry.id] = ModelRequest(entry.id, entry.position, entry.data["through"])
+
+    def _on_span_model_request_end(self, entry: Entry) -> None:
+        request = self.requests[entry.data["model_request_start_id"]]
+        request.done = True
+        request.failed = bool(entry.data.get("is_error"))
+        request.stop_reason = entry.data.get("stop_reason") or ""
+        if not request.failed:
+            self.failures = 0
+        elif entry.data.get("error", {}).get("type") != "interrupted":
+            self.failures += 1
+
+    def _on_agent_message(self, entry: Entry) -> None:
+        self.requests[entry.data["model_request_start_id"]].blocks.append(entry)
+
+    _on_agent_thinking = _on_agent_message
+
+    def _on_agent_tool_use(self, entry: Entry) -> None:
+        data = entry.data
+        self._on_agent_message(entry)
+        self.calls[entry.id] = Call(
+            call_id=entry.id,
+            position=entry.position,
+            name=data["name"],
+            hand=data.get("hand", ""),
+            input=data["input"],
+            request_id=data["model_request_start_id"],
+        )
+
+    def _on_agent_tool_result(self, entry: Entry) -> None:
+        call = self.calls.get(entry.data["tool_use_id"])
+        if call is None or call.result is not None:
+            return
+        call.result = entry.data
+        call.result_position = entry.position
+        self.inputs.append(entry)
+        hand = self.hands.get(entry.data.get("hand_id", ""))
+        if hand is not None:
+            hand.sequence = max(hand.sequence, entry.data.get("sequence", 0))
+
+    def _on_hand_provision_requested(self, entry: Entry) -> None:
+        data = entry.data
+        self.hands[data["hand_id"]] = Hand(
+            hand_id=data["hand_id"],
+            name=data["name"],
+            type=data["type"],
+            daemon=data["daemon"],
+            config=data.get("config", {}),
+            requested=entry.position,
+        )
+
+    def _on_hand_provisioned(self, entry: Entry) -> None:
+        hand = self.hands[entry.data["hand_id"]]
+        hand.state = "live"
+        hand.provisioned = entry.position
+        hand.journal_id = entry.data["journal_id"]
+        hand.boot_id = entry.data["boot_id"]
+        hand.sequence = entry.data["sequence"]
+
+    def _on_hand_provision_failed(self, entry: Entry) -> None:
+        self._end(entry, "failed")
+
+    def _on_hand_lost(self, entry: Entry) -> None:
+        self._end(entry, "lost")
+
+    def _on_hand_released(self, entry: Entry) -> None:
+        self._end(entry, "released")
+
+    def _end(self, entry: Entry, state: Literal["failed", "lost", "released"]) -> None:
+        hand = self.hands[entry.data["hand_id"]]
+        hand.state = state
+        hand.ended = entry.position

@@ -1,0 +1,42 @@
+"""What a session is doing now: deltas and output for watchers; never stored.
+
+Best effort by design: a watcher that falls behind misses moments, and no
+watcher ever holds up a runner. The log is the truth.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from carpal.v1 import orchestrator_pb2
+
+_BEHIND = 1_000
+"""Moments a watcher may be behind before it misses some."""
+
+Moments = asyncio.Queue[orchestrator_pb2.WatchResponse]
+
+
+class WatchHub:
+    """Watchers of the sessions this brain drives."""
+
+    def __init__(self) -> None:
+        self._watchers: dict[str, set[Moments]] = {}
+
+    @contextmanager
+    def watching(self, session_id: str) -> Iterator[Moments]:
+        """A queue of a session's moments while the block lasts."""
+        queue: Moments = asyncio.Queue(_BEHIND)
+        self._watchers.setdefault(session_id, set()).add(queue)
+        try:
+            yield queue
+        finally:
+            watchers = self._watchers[session_id]
+            watchers.discard(queue)
+            if not watchers:
+                del self._watchers[session_id]
+
+    def tell(self, session_id: str, moment: orchestrator_pb2.WatchResponse) -> None:
+        """Give a moment to whoever watches."""
+        for queue in self._watchers.get(session_id, ()):
+            if not queue.full():
+                queue.put_nowait(moment)
