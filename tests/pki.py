@@ -45,10 +45,7 @@ class Pki:
         key = new_key()
         leaf = ca.issue(
             self.authority,
-            role=role,
-            name=name,
-            workspace=workspace or ("default" if role.has_workspace else ""),
-            pool=pool,
+            ca.Claims(role, name, workspace or ("default" if role.has_workspace else ""), pool),
             public_key=key.public_key(),
             not_before=not_before or now - ca.BACKDATE,
             not_after=not_after or now + ca.LEAF_LIFETIME,

@@ -53,6 +53,20 @@ class Authority:
         return uri.removeprefix("spiffe://")
 
 
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a leaf says of its holder; see `carpal.identity`."""
+
+    role: Role
+    name: str
+    workspace: str = ""
+    pool: str = ""
+
+    def uri(self, trust_domain: str) -> str:
+        """The SPIFFE URI of the holder."""
+        return identity_uri(trust_domain, self.role, self.name)
+
+
 def new_authority(key: ec.EllipticCurvePrivateKey, trust_domain: str, now: datetime) -> Authority:
     """A self-signed CA that may sign leaves and nothing else."""
     check_trust_domain(trust_domain)
@@ -91,11 +105,8 @@ def new_authority(key: ec.EllipticCurvePrivateKey, trust_domain: str, now: datet
 
 def issue(
     authority: Authority,
+    claims: Claims,
     *,
-    role: Role,
-    name: str,
-    workspace: str = "",
-    pool: str = "",
     public_key: ec.EllipticCurvePublicKey,
     not_before: datetime,
     not_after: datetime,
@@ -105,13 +116,13 @@ def issue(
     Raises IDENTITY_INVALID when the claims may not stand together.
     """
     domain = authority.trust_domain
-    check_claims(domain, role, name, workspace, pool)
+    check_claims(domain, claims.role, claims.name, claims.workspace, claims.pool)
     subject = [
         x509.NameAttribute(oid, value)
         for oid, value in (
-            (NameOID.COMMON_NAME, name),
-            (NameOID.ORGANIZATION_NAME, workspace),
-            (NameOID.ORGANIZATIONAL_UNIT_NAME, pool),
+            (NameOID.COMMON_NAME, claims.name),
+            (NameOID.ORGANIZATION_NAME, claims.workspace),
+            (NameOID.ORGANIZATIONAL_UNIT_NAME, claims.pool),
         )
         if value
     ]
@@ -142,8 +153,8 @@ def issue(
         .add_extension(
             x509.SubjectAlternativeName(
                 [
-                    x509.UniformResourceIdentifier(identity_uri(domain, role, name)),
-                    x509.DNSName(server_name(role, domain)),
+                    x509.UniformResourceIdentifier(claims.uri(domain)),
+                    x509.DNSName(server_name(claims.role, domain)),
                 ]
             ),
             critical=False,

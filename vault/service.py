@@ -1,0 +1,150 @@
+"""The Vault service over gRPC: messages in and out, nothing decided here.
+
+What is not overridden is not built yet, and the server says so.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from carpal import __version__, signed
+from carpal.errors import invalid
+from carpal.proof import ca_pin
+from carpal.server import caller
+from carpal.tls import IdentityFiles
+from carpal.v1 import vault_pb2 as pb
+from carpal.v1 import vault_pb2_grpc
+from vault.signing import Issued, Signer
+from vault.store import TokenRow
+from vault.tokens import Tokens
+
+Context = grpc.aio.ServicerContext[Any, Any]
+T = TypeVar("T")
+
+
+class VaultService(vault_pb2_grpc.VaultServicer):
+    """What of the vault is built: the certificate authority."""
+
+    def __init__(
+        self,
+        signer: Signer,
+        tokens: Tokens,
+        identity: IdentityFiles,
+        executor: ThreadPoolExecutor,
+        now: Callable[[], datetime],
+    ) -> None:
+        """`executor` has one thread: the store's calls must not overlap."""
+        self._signer = signer
+        self._tokens = tokens
+        self._identity = identity
+        self._executor = executor
+        self._now = now
+
+    async def GetStatus(
+        self, request: pb.GetStatusRequest, context: Context
+    ) -> pb.GetStatusResponse:
+        """Not sealed, for there is no seal yet; no audit head, for there is no audit yet."""
+        return pb.GetStatusResponse(
+            sealed=False,
+            version=__version__,
+            trust_domain=self._signer.authority.trust_domain,
+        )
+
+    async def Sign(self, request: pb.SignRequest, context: Context) -> pb.SignResponse:
+        """For a token, or for the old key."""
+        who = caller(context)
+        csr = request.certificate_request
+        match request.WhichOneof("proof"):
+            case "token":
+                token = request.token
+                issued = await self._do(lambda: self._signer.enrol(token.token_id, csr, token.hmac))
+            case "renewal":
+                old = request.renewal
+                issued = await self._do(
+                    lambda: self._signer.renew(who, csr, old.certificate, old.signature)
+                )
+            case _:
+                raise invalid("proof", "is missing, or of a kind this vault does not know")
+        return self._sign_response(issued)
+
+    async def CreateToken(
+        self, request: pb.CreateTokenRequest, context: Context
+    ) -> pb.CreateTokenResponse:
+        """The secret comes in; what goes out is what the token must pin."""
+        who = caller(context)
+        ttl = request.ttl.ToTimedelta() if request.HasField("ttl") else None
+        row = await self._do(
+            lambda: self._tokens.create(
+                who,
+                token_id=request.token_id,
+                secret=request.secret,
+                name=request.name,
+                pool=request.pool,
+                workspace=request.workspace,
+                ttl=ttl,
+            )
+        )
+        return pb.CreateTokenResponse(
+            token=_token_info(row), ca_pins=[ca_pin(self._signer.authority.der)]
+        )
+
+    async def ListTokens(
+        self, request: pb.ListTokensRequest, context: Context
+    ) -> pb.ListTokensResponse:
+        """Without secrets."""
+        who = caller(context)
+        rows = await self._do(lambda: self._tokens.list(who, request.workspace))
+        return pb.ListTokensResponse(tokens=[_token_info(row) for row in rows])
+
+    async def RevokeToken(
+        self, request: pb.RevokeTokenRequest, context: Context
+    ) -> pb.RevokeTokenResponse:
+        """What is gone is revoked already."""
+        who = caller(context)
+        await self._do(lambda: self._tokens.revoke(who, request.token_id))
+        return pb.RevokeTokenResponse()
+
+    async def GetTrust(self, request: pb.GetTrustRequest, context: Context) -> pb.GetTrustResponse:
+        """The CA, and a signed list of revocations: empty, for nothing can be revoked yet."""
+        issued = Timestamp()
+        issued.FromDatetime(self._now())
+        payload = pb.RevocationList(issued=issued).SerializeToString()
+        loaded = await self._do(self._identity.load)
+        return pb.GetTrustResponse(
+            ca_bundle=self._signer.authority.pem,
+            revocations=signed.sign(loaded.key, loaded.chain, payload),
+        )
+
+    async def _do(self, work: Callable[[], T]) -> T:
+        """Off the event loop: every write waits for the disk."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    def _sign_response(self, issued: Issued) -> pb.SignResponse:
+        return pb.SignResponse(
+            certificate_chain=issued.chain,
+            ca_bundle=self._signer.authority.pem,
+            renew_after=_duration(issued.renew_after),
+        )
+
+
+def _duration(value: timedelta) -> Duration:
+    duration = Duration()
+    duration.FromTimedelta(value)
+    return duration
+
+
+def _token_info(row: TokenRow) -> pb.TokenInfo:
+    return pb.TokenInfo(
+        token_id=row.token_id,
+        name=row.name,
+        pool=row.pool,
+        workspace=row.workspace,
+        expires=Timestamp(seconds=row.expires),
+        used=None if row.used is None else Timestamp(seconds=row.used),
+    )

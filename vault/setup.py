@@ -1,0 +1,78 @@
+"""Making a trust domain, and identities by command: for whoever owns the vault's machine."""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from carpal.errors import refuse
+from carpal.identity import Identity, check_claims, check_trust_domain
+from carpal.status import Reason
+from carpal.tls import IdentityFiles, key_pem, new_key
+from vault.ca import Claims, new_authority
+from vault.files import VaultFiles
+from vault.signing import Signer
+from vault.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An identity that was written."""
+
+    identity: Identity
+    directory: Path
+
+
+def init(
+    files: VaultFiles, trust_domain: str, holders: Sequence[Claims], now: Callable[[], datetime]
+) -> list[Made]:
+    """Make the CA and the processes' identities; nothing when there is a CA already.
+
+    Raises CONFIG_INVALID when a CA, or any identity it would write over, is there.
+    """
+    check_trust_domain(trust_domain)
+    for claims in holders:
+        check_claims(trust_domain, claims.role, claims.name, claims.workspace, claims.pool)
+    with files.only_process():
+        if files.has_authority():
+            raise refuse(
+                Reason.CONFIG_INVALID,
+                f"there is a certificate authority in {files.folder} already; nothing was changed",
+                action="issue what is missing with `carpal vault issue ROLE NAME`",
+            )
+        for claims in holders:
+            directory = files.identity(claims.role, claims.name).directory
+            if directory.exists():
+                raise refuse(
+                    Reason.CONFIG_INVALID,
+                    f"{directory} holds an identity of another vault; nothing was changed",
+                    action="choose another --state-dir, or remove it",
+                )
+        files.save_authority(new_authority(new_key(), trust_domain, now()))
+    return [
+        issue(files, claims, files.identity(claims.role, claims.name), now) for claims in holders
+    ]
+
+
+def issue(
+    files: VaultFiles, claims: Claims, out: IdentityFiles, now: Callable[[], datetime]
+) -> Made:
+    """A new key and certificate in `out`, where the same identity or none was before.
+
+    Works while the vault runs. Raises CONFIG_INVALID when `out` is another identity's.
+    """
+    authority = files.load_authority()
+    check_claims(authority.trust_domain, claims.role, claims.name, claims.workspace, claims.pool)
+    uri = claims.uri(authority.trust_domain)
+    if out.certificate.exists() and (there := out.identity().uri) != uri:
+        raise refuse(
+            Reason.CONFIG_INVALID,
+            f"{out.directory} holds {there}, not {uri}; nothing was changed",
+            action="choose another --out",
+        )
+    key = new_key()
+    with closing(Store(files.store)) as store:
+        issued = Signer(authority, store, now).issue_by_command(claims, key.public_key())
+    out.install(key_pem(key), issued.chain, authority.pem)
+    return Made(out.identity(), out.directory)

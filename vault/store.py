@@ -1,0 +1,204 @@
+"""Tokens and issued certificates on disk: one-use is a transaction here, not a check elsewhere.
+
+A token's secret is kept as it is, because an HMAC needs the secret itself;
+encryption at rest comes with the seal. It is erased when the token is used,
+revoked or found expired, and SQLite overwrites what it frees.
+
+Calls are synchronous and must not overlap: the service makes them from one thread.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+
+import apsw
+
+from carpal.errors import refuse
+from carpal.status import Reason
+from carpal.tls import private_folder
+
+SCHEMA = 1
+_BUSY_MS = 5_000
+"""`carpal vault issue` may write for a few milliseconds while the service runs."""
+
+_TABLES = """
+CREATE TABLE tokens (
+  token_id       TEXT PRIMARY KEY,
+  workspace      TEXT NOT NULL,
+  name           TEXT NOT NULL,
+  pool           TEXT NOT NULL,
+  secret         BLOB,               -- NULL once it can no longer be used
+  content_digest BLOB NOT NULL,      -- of what CreateToken sent
+  expires        INTEGER NOT NULL,   -- times are Unix seconds
+  used           INTEGER,
+  revoked        INTEGER
+) STRICT;
+CREATE TABLE certificates (
+  serial         TEXT PRIMARY KEY,
+  identity       TEXT NOT NULL,
+  workspace      TEXT NOT NULL,
+  origin         TEXT NOT NULL,      -- what it was issued for
+  request_digest BLOB NOT NULL,
+  proof_digest   BLOB NOT NULL,
+  fingerprint    BLOB NOT NULL,
+  issued         INTEGER NOT NULL,
+  expires        INTEGER NOT NULL,
+  chain          BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX certificates_request ON certificates (origin, request_digest);
+CREATE INDEX certificates_identity ON certificates (identity);
+CREATE INDEX tokens_secret ON tokens (expires) WHERE secret IS NOT NULL;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """A token; `secret` is empty once it was erased."""
+
+    token_id: str
+    workspace: str
+    name: str
+    pool: str
+    secret: bytes = field(repr=False)
+    content_digest: bytes
+    expires: int
+    used: int | None = None
+    revoked: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateRow:
+    """A certificate that was issued, and for what."""
+
+    serial: str
+    identity: str
+    workspace: str
+    origin: str
+    request_digest: bytes
+    proof_digest: bytes
+    fingerprint: bytes
+    issued: int
+    expires: int
+    chain: bytes = field(repr=False)
+
+
+# Rows are `SELECT *` and whole inserts: the dataclasses have the tables' columns, in order.
+
+
+class Store:
+    """The vault's database."""
+
+    def __init__(self, path: Path) -> None:
+        private_folder(path.parent)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        self._db = apsw.Connection(str(path))
+        self._db.set_busy_timeout(_BUSY_MS)
+        self._db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+        for pragma in (
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            "secure_delete = ON",
+            "trusted_schema = OFF",
+        ):
+            self._db.execute(f"PRAGMA {pragma}")
+        self._migrate(path)
+
+    def close(self) -> None:
+        """Close the database; the store is of no use afterwards."""
+        self._db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing, and nobody else writes meanwhile."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def add_token(self, token: TokenRow) -> None:
+        """A new token; its id must not be there yet."""
+        self._db.execute("INSERT INTO tokens VALUES (?,?,?,?,?,?,?,?,?)", astuple(token))
+
+    def token(self, token_id: str) -> TokenRow | None:
+        """The token, whatever became of it."""
+        for row in self._db.execute("SELECT * FROM tokens WHERE token_id = ?", (token_id,)):
+            return _token(row)
+        return None
+
+    def tokens(self, workspace: str) -> list[TokenRow]:
+        """A workspace's tokens, those that end last first."""
+        query = "SELECT * FROM tokens WHERE workspace = ? ORDER BY expires DESC, token_id"
+        return [_token(row) for row in self._db.execute(query, (workspace,))]
+
+    def spend_token(self, token_id: str, now: int) -> bool:
+        """Mark it used and erase its secret; False when it could not be used any more."""
+        self._db.execute(
+            "UPDATE tokens SET used = ?, secret = NULL WHERE token_id = ? AND used IS NULL "
+            "AND revoked IS NULL AND secret IS NOT NULL AND expires > ?",
+            (now, token_id, now),
+        )
+        return self._db.changes() == 1
+
+    def revoke_token(self, token_id: str, workspace: str, now: int) -> None:
+        """Make it useless; one that is gone, or another workspace's, stays as it is."""
+        self._db.execute(
+            "UPDATE tokens SET revoked = ?, secret = NULL "
+            "WHERE token_id = ? AND workspace = ? AND revoked IS NULL",
+            (now, token_id, workspace),
+        )
+
+    def erase_expired_secrets(self, now: int) -> None:
+        """Forget what nobody may use again."""
+        self._db.execute(
+            "UPDATE tokens SET secret = NULL WHERE secret IS NOT NULL AND expires <= ?", (now,)
+        )
+
+    def add_certificate(self, certificate: CertificateRow) -> None:
+        """Remember what was issued."""
+        self._db.execute(
+            "INSERT INTO certificates VALUES (?,?,?,?,?,?,?,?,?,?)", astuple(certificate)
+        )
+
+    def certificate_for(self, origin: str, request_digest: bytes) -> CertificateRow | None:
+        """What was answered to this very request before."""
+        query = "SELECT * FROM certificates WHERE origin = ? AND request_digest = ?"
+        for row in self._db.execute(query, (origin, request_digest)):
+            return CertificateRow(*row)
+        return None
+
+    def workspace_of(self, identity: str) -> str | None:
+        """The workspace an identity was first issued in; None when it never was."""
+        query = "SELECT workspace FROM certificates WHERE identity = ? ORDER BY rowid LIMIT 1"
+        for (workspace,) in self._db.execute(query, (identity,)):
+            return str(workspace)
+        return None
+
+    def name_promised_elsewhere(self, name: str, workspace: str) -> bool:
+        """Whether another workspace has a live token for a daemon of this name."""
+        query = (
+            "SELECT 1 FROM tokens WHERE name = ? AND workspace <> ? AND secret IS NOT NULL LIMIT 1"
+        )
+        return any(True for _ in self._db.execute(query, (name, workspace)))
+
+    def _migrate(self, path: Path) -> None:
+        with self.transaction():
+            version = int(self._db.pragma("user_version"))
+            if version > SCHEMA:
+                raise refuse(
+                    Reason.CONFIG_INVALID,
+                    f"{path} has schema {version}, from a newer vault; this one knows {SCHEMA}",
+                    action="run that version",
+                )
+            if version == 0:
+                self._db.execute(_TABLES)
+                self._db.pragma("user_version", SCHEMA)
+
+
+def _token(row: tuple[object, ...]) -> TokenRow:
+    token_id, workspace, name, pool, secret, *rest = row
+    return TokenRow(token_id, workspace, name, pool, secret or b"", *rest)  # type: ignore[arg-type]
