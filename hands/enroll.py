@@ -1,0 +1,253 @@
+"""Enrolling: from a token to an identity on disk; and from one identity to the next.
+
+Keys are made here and stay here. What an answer says is checked against the
+token's pins and the key before anything is written, and an identity that is
+valid is replaced only by a whole one.
+"""
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from carpal.client import KEEPALIVE, rpc_errors
+from carpal.errors import CarpalError, refuse
+from carpal.identity import Identity, Role, identity_in, server_name, verified_identity
+from carpal.proof import Token, ca_pin, enrol_proof, renewal_signature
+from carpal.status import Reason
+from carpal.tls import IdentityFiles, certificate_request, key_pem, new_key, write_file
+from carpal.v1 import enrollment_pb2 as pb
+from carpal.v1 import enrollment_pb2_grpc
+from hands.presented import pinned_chain
+
+_TIMEOUT = 20.0
+"""Seconds for one answer: the brain waits up to 10 for the vault, and may be tried again."""
+
+Probe = Callable[[IdentityFiles], Awaitable[None]]
+"""Connects with a candidate identity; raises when it is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Where a daemon dials; written by enrolment, read by `carpal hand run`."""
+
+    brains: tuple[str, ...]
+    """`host:port` each."""
+    enrollment: str
+    """The enrolment port, for renewals."""
+
+    def save(self, path: Path) -> None:
+        """Write as JSON."""
+        text = json.dumps({"brains": self.brains, "enrollment": self.enrollment}, indent=2)
+        write_file(path, text.encode() + b"\n")
+
+    @classmethod
+    def load(cls, path: Path) -> "Links":
+        """Read what `save` wrote. Raises CONFIG_INVALID naming the file."""
+        try:
+            body = json.loads(path.read_bytes())
+            brains = tuple(str(brain) for brain in body["brains"])
+            return cls(brains, str(body["enrollment"]))
+        except OSError as error:
+            problem = f"cannot be read ({error.strerror})"
+        except (ValueError, KeyError, TypeError):
+            problem = "is damaged"
+        raise refuse(
+            Reason.CONFIG_INVALID, f"{path} {problem}", action="enrol with `carpal hand enroll`"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolledAs:
+    """An identity that was written, and when to ask for the next."""
+
+    identity: Identity
+    renew_after: timedelta
+    server_time: datetime
+    """The brain's clock at its answer, in UTC."""
+    links: Links
+
+
+def links_path(identity_dir: Path) -> Path:
+    """`links.json`, beside the identity folder."""
+    return identity_dir.parent / "links.json"
+
+
+async def enroll(token: Token, identity_dir: Path) -> EnrolledAs:
+    """Use the token once, and write the identity and its links.
+
+    After a lost answer or a crash the same token sends the same request, so
+    it gets the same certificate. Raises CA_MISMATCH, TOKEN_REFUSED,
+    UNREACHABLE or VAULT_UNAVAILABLE; then nothing that was there is changed.
+    """
+    leaf, authority = await pinned_chain(token.address, token.pins)
+    ca = _pem(authority)
+    brain = _check_brain(token.address, _pem(leaf), ca)
+    pending = _Pending.of(identity_dir, token.token_id)
+    async with _dial(token.address, brain.trust_domain, ca) as stub:
+        with rpc_errors(f"the brain at {token.address}"):
+            answer = await stub.Enroll(
+                pb.EnrollRequest(
+                    token_id=token.token_id,
+                    certificate_request=pending.request,
+                    proof=enrol_proof(token.secret, token.token_id, pending.request),
+                ),
+                timeout=_TIMEOUT,
+            )
+    # Only a CA the token pins is trusted: the bundle comes through a brain.
+    trusted = _pinned(answer.ca_bundle, token.pins) or ca
+    identity = _check_answer(answer.certificate_chain, trusted, pending.key)
+    files = IdentityFiles(identity_dir)
+    links = Links(tuple(answer.brains), token.address)
+    files.stage(key_pem(pending.key), answer.certificate_chain, trusted)
+    links.save(links_path(identity_dir))
+    files.promote()
+    pending.forget()
+    return EnrolledAs(
+        identity,
+        answer.renew_after.ToTimedelta(),
+        answer.server_time.ToDatetime(UTC),
+        links,
+    )
+
+
+async def renew(identity_dir: Path, address: str, probe: Probe | None = None) -> EnrolledAs:
+    """Get the next certificate for a new key, by proof of the old one.
+
+    With `probe` the new identity is connected with before it replaces the old
+    one, which may have expired. Raises RENEWAL_REFUSED, UNREACHABLE,
+    VAULT_UNAVAILABLE, or what the probe raises; then the old one stays.
+    """
+    files = IdentityFiles(identity_dir)
+    old = files.load()
+    key = new_key()
+    request = certificate_request(key)
+    async with _dial(address, old.identity.trust_domain, old.ca) as stub:
+        with rpc_errors(f"the brain at {address}"):
+            answer = await stub.Renew(
+                pb.RenewRequest(
+                    certificate_request=request,
+                    certificate=old.chain,
+                    proof=renewal_signature(old.key, request),
+                ),
+                timeout=_TIMEOUT,
+            )
+    # The CAs stay those that enrolment pinned: the answer comes through a brain.
+    identity = _check_answer(answer.certificate_chain, old.ca, key)
+    if identity.uri != old.identity.uri:
+        raise _not_ours(f"it is for {identity.uri}")
+    candidate = files.stage(key_pem(key), answer.certificate_chain, old.ca)
+    if probe is not None:
+        await probe(candidate)
+    files.promote()
+    return EnrolledAs(
+        identity,
+        answer.renew_after.ToTimedelta(),
+        answer.server_time.ToDatetime(UTC),
+        Links.load(links_path(identity_dir)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A key and its request, on disk before the request is first sent."""
+
+    folder: Path
+    key: ec.EllipticCurvePrivateKey
+    request: bytes
+
+    @classmethod
+    def of(cls, identity_dir: Path, token_id: str) -> "_Pending":
+        """What was made for this token before, or a new one."""
+        folder = identity_dir / "pending" / token_id
+        key_file, request_file = folder / "key.pem", folder / "request.der"
+        if request_file.exists():  # written last
+            key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
+            if isinstance(key, ec.EllipticCurvePrivateKey):
+                return cls(folder, key, request_file.read_bytes())
+        key = new_key()
+        request = certificate_request(key)
+        write_file(key_file, key_pem(key))
+        write_file(request_file, request)
+        return cls(folder, key, request)
+
+    def forget(self) -> None:
+        """The identity is in place: what is pending, for any token, is of no more use."""
+        shutil.rmtree(self.folder.parent, ignore_errors=True)
+
+
+@asynccontextmanager
+async def _dial(
+    address: str, trust_domain: str, ca: bytes
+) -> AsyncIterator["enrollment_pb2_grpc.EnrollmentAsyncStub"]:
+    """A channel to the enrolment port, which asks for no client certificate."""
+    options: list[tuple[str, object]] = [
+        *KEEPALIVE,
+        ("grpc.ssl_target_name_override", server_name(Role.BRAIN, trust_domain)),
+        ("grpc.enable_http_proxy", 0),
+    ]
+    credentials = grpc.ssl_channel_credentials(root_certificates=ca)
+    async with grpc.aio.secure_channel(address, credentials, options=options) as channel:
+        yield enrollment_pb2_grpc.EnrollmentStub(channel)
+
+
+def _check_brain(address: str, leaf: bytes, ca: bytes) -> Identity:
+    """Who answers, before a proof is sent to it. Raises CA_MISMATCH, or says it is the clock."""
+    now = datetime.now(UTC)
+    try:
+        certificate = x509.load_pem_x509_certificate(leaf)
+        shown = identity_in(certificate)
+        if shown.expired(now) or shown.not_yet_valid(now):
+            raise refuse(
+                Reason.CERTIFICATE_EXPIRED,
+                f"the certificate of {address} is valid from {shown.not_before:%F %TZ} to "
+                f"{shown.not_after:%F %TZ}, and it is {now:%F %TZ} here",
+                action="set this machine's clock, or issue the brain a new certificate",
+            )
+        brain = verified_identity(leaf, ca, now)
+    except CarpalError as error:
+        if error.reason is not Reason.IDENTITY_INVALID:
+            raise
+        raise refuse(Reason.CA_MISMATCH, f"{address} is not a brain: {error.message}") from None
+    if brain.role is not Role.BRAIN:
+        raise refuse(Reason.CA_MISMATCH, f"{address} is {brain.uri}, not a brain")
+    return brain
+
+
+def _check_answer(chain: bytes, ca: bytes, key: ec.EllipticCurvePrivateKey) -> Identity:
+    """The identity we were given: of a CA we trust, for our key, a daemon's."""
+    try:
+        identity = verified_identity(chain, ca, datetime.now(UTC))
+    except CarpalError as error:
+        raise _not_ours(error.message) from None
+    if x509.load_pem_x509_certificate(chain).public_key() != key.public_key():
+        raise _not_ours("it is for another key")
+    if identity.role is not Role.DAEMON:
+        raise _not_ours(f"it is for a {identity.role}")
+    return identity
+
+
+def _pinned(bundle: bytes, pins: tuple[bytes, ...]) -> bytes:
+    """Those of the bundle's CAs that a pin names, PEM."""
+    try:
+        certificates = x509.load_pem_x509_certificates(bundle)
+    except ValueError:
+        return b""
+    der = serialization.Encoding.DER
+    return b"".join(_pem(one) for one in certificates if ca_pin(one.public_bytes(der)) in pins)
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _not_ours(why: str) -> CarpalError:
+    return refuse(Reason.IDENTITY_INVALID, f"the certificate that came back is not ours: {why}")
