@@ -1,0 +1,329 @@
+"""One call from its start to its result: a runner, its output, its limits.
+
+Nothing here blocks but the sweep that kills a tree; the supervisor's loop
+says when there is something to read and what time it is.
+"""
+
+import base64
+import json
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hands.inside import files, find, runner, tree
+from hands.inside.beneath import Workspace
+from hands.inside.output import Capture, compose, counted
+from hands.inside.shell import Shell
+from hands.inside.toolset import DEFAULT_TIME_LIMIT
+
+Event = dict[str, Any]
+_READ = 64 * 1024
+_IDLE = 0.15
+"""Seconds of silence after which a pipe held open by background processes is left alone."""
+_DRAIN = 0.8
+"""Seconds after the main process ended when the call ends even if they go on writing."""
+_PROGRESS = 0.25
+"""Seconds between counts of output that is not shown live."""
+_FLOOD = 1024**3
+"""Bytes of output after which a call is killed: nobody will read them."""
+_THROTTLE = 0.01
+"""Seconds between reads of late output, which is thrown away: a flood of it costs little."""
+_CPU_SECONDS = 30
+"""For a file tool: a pattern that backtracks for ever ends here."""
+NEVER = float("inf")
+
+FILE_TOOLS: dict[str, Callable[[Workspace, Mapping[str, Any]], str]] = {
+    "read": files.read,
+    "write": files.write,
+    "edit": files.edit,
+    "glob": find.glob,
+    "grep": find.grep,
+}
+
+
+class Place:
+    """What every call of a hand shares."""
+
+    def __init__(self, workspace: Path, shell: Shell) -> None:
+        self.workspace = workspace
+        self.shell = shell
+        self.loop = selectors.DefaultSelector()
+        self.children = runner.Children()
+
+
+class Call:
+    """A call the supervisor holds: waiting, running, or finished with `result` set."""
+
+    def __init__(
+        self, place: Place, call_id: str, tool: str, given: Mapping[str, Any], limit: float
+    ) -> None:
+        """`limit` is the caller's time limit in seconds; 0 for none of its own."""
+        self.call_id = call_id
+        self.tool = tool
+        self.given = given
+        self.limit = _time_limit(given, limit)
+        self.capture = Capture()
+        self.runner: runner.Runner | None = None
+        self.result: Event | None = None
+        self._place = place
+        self._output = -1
+        self._reports = b""
+        self._answer: Event = {}
+        self._status: int | None = None
+        self._cause = ""
+        self._note = ""
+        self._started = time.time()
+        self._began = self._heard = time.monotonic()
+        self._ended = self._kill_at = self._resume_at = NEVER
+        self._told = 0
+        self._told_at = 0.0
+
+    @property
+    def lingers(self) -> bool:
+        """Processes of it live, or its pipe is open: a background job, once there is a result."""
+        return self._output >= 0 or (self.runner is not None and self._status is None)
+
+    def begin(self) -> None:
+        """Start it; when that fails there is a result at once."""
+        place = self._place
+        self._started, self._began = time.time(), time.monotonic()
+        self._kill_at = self._began + self.limit
+        inner: int | None = None
+        try:
+            if self.tool == "bash":
+                self._output, inner = os.pipe2(os.O_CLOEXEC)
+                os.set_blocking(self._output, False)
+                place.loop.register(self._output, selectors.EVENT_READ, self.on_output)
+                argv, environment, self._note = place.shell.prepare(self.given["command"])
+                body = runner.command(argv, environment, str(place.shell.cwd), inner)
+            else:
+                body = runner.function(self._file_tool, _CPU_SECONDS)
+            self.runner = place.children.fork(body, inner)
+            place.loop.register(self.runner.report, selectors.EVENT_READ, self.on_report)
+        except OSError as error:
+            self._answer["failed"] = f"could not start: {(error.strerror or 'failed').lower()}"
+            self._close_output()
+            self._finish("error")
+        finally:
+            if inner is not None:
+                os.close(inner)
+
+    def on_output(self) -> list[Event]:
+        """Take what the call wrote; gives what of it is to be shown live."""
+        try:
+            data = os.read(self._output, _READ)
+        except BlockingIOError:
+            return []
+        if not data:
+            self._close_output()
+            return []
+        if self.result is not None:
+            # Late output is read, so that nobody gets SIGPIPE, and thrown away.
+            self._place.loop.unregister(self._output)
+            self._resume_at = time.monotonic() + _THROTTLE
+            return []
+        shown = len(self.capture.head)
+        self.capture.add(data)
+        self._heard = time.monotonic()
+        if self.capture.total > _FLOOD:
+            self._kill("flooded")
+        return self.output_from(shown)
+
+    def on_report(self) -> list[Event]:
+        """Take what the runner reports: an answer, the main process's end, its own."""
+        assert self.runner is not None
+        try:
+            data = os.read(self.runner.report, _READ)
+        except BlockingIOError:
+            return []
+        if not data:
+            self._bury()
+        *lines, self._reports = (self._reports + data).split(b"\n")
+        for line in lines:
+            self._answer.update(json.loads(line))
+        if self._answer or self._status is not None:
+            self._ended = min(self._ended, time.monotonic())
+        return []
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        if self.result is not None:
+            if now >= self._resume_at:
+                self._resume_at = NEVER
+                self._place.loop.register(self._output, selectors.EVENT_READ, self.on_output)
+        elif self._cause == "cancelled":
+            if self._status is not None:
+                self._finish("cancelled", "cancelled")
+            elif now >= self._kill_at:
+                self._kill("cancelled")
+        elif now >= self._settled_at():
+            self._finish("ok" if self._succeeded() else "error")
+        elif self._ended == NEVER and now >= self._kill_at:
+            self._kill("timed_out")
+
+    def due(self) -> float:
+        """When `tick` has something to do, on the monotonic clock."""
+        if self.result is not None:
+            return self._resume_at
+        if self._cause == "cancelled":
+            return 0.0 if self._status is not None else self._kill_at
+        return min(self._settled_at(), self._kill_at if self._ended == NEVER else NEVER)
+
+    def cancel(self, grace: float) -> None:
+        """TERM to all of it; KILL after `grace` seconds. Nothing, once the main process ended."""
+        if self.result is not None or self.runner is None or self._ended != NEVER:
+            return
+        self._cause = "cancelled"
+        self._kill_at = min(self._kill_at, time.monotonic() + grace)
+        for process in tree.descendants(self.runner.pid):
+            tree.send(process, signal.SIGTERM)
+            tree.send(process, signal.SIGCONT)
+
+    def answer(self, content: str) -> None:
+        """Settle a call that needs no process."""
+        self._note = ""
+        self._answer["exit"] = 0
+        self._finish("ok")
+        assert self.result is not None
+        self.result |= {"content": content, "exit_code": None}
+
+    def refuse(self, outcome: str, why: str) -> None:
+        """Settle a call that was never started."""
+        self._answer["failed"] = why
+        self._finish(outcome)
+
+    def output_from(self, offset: int) -> list[Event]:
+        """The kept beginning from `offset` on, and how much more there was, as live output."""
+        event = {"event": "output", "call_id": self.call_id, "offset": offset, "dropped": 0}
+        if offset < len(self.capture.head):
+            data = bytes(self.capture.head[offset:])
+            self._told = offset + len(data)
+            return [{**event, "data": base64.b64encode(data).decode()}]
+        now = time.monotonic()
+        if self.capture.total == self._told or now - self._told_at < _PROGRESS:
+            return []
+        dropped, self._told, self._told_at = (
+            self.capture.total - self._told,
+            self.capture.total,
+            now,
+        )
+        return [{**event, "offset": self.capture.total, "dropped": dropped, "data": ""}]
+
+    def _file_tool(self) -> str:
+        return FILE_TOOLS[self.tool](Workspace(self._place.workspace), self.given)
+
+    def _settled_at(self) -> float:
+        """When a call whose main process ended is over: pipe closed, or quiet, or time up."""
+        if self._output < 0:
+            return self._ended
+        return min(max(self._ended, self._heard) + _IDLE, self._ended + _DRAIN)
+
+    def _succeeded(self) -> bool:
+        return "content" in self._answer or self._answer.get("exit") == 0
+
+    def _kill(self, cause: str) -> None:
+        assert self.runner is not None
+        killed = tree.kill_below(self.runner.pid)
+        tree.kill_tree(self.runner.pid, self.runner.start)
+        self._cause = cause
+        while self._output >= 0 and self._drain_once():
+            pass  # what it wrote up to its death
+        self._bury()
+        self._close_output()
+        outcome = {"flooded": "error"}.get(cause, cause)
+        self._finish(outcome, self._killed_note(killed))
+
+    def _drain_once(self) -> bool:
+        try:
+            data = os.read(self._output, _READ)
+        except BlockingIOError:
+            return False
+        self.capture.add(data)
+        return bool(data)
+
+    def _killed_note(self, killed: int) -> str:
+        processes = f"{counted(killed, 'process')} killed"
+        if self._cause == "timed_out":
+            return f"timed out after {self.limit:g} s; {processes}"
+        if self._cause == "flooded":
+            return f"killed after {_FLOOD} bytes of output; {processes}; write it to a file"
+        return f"cancelled; {processes}"
+
+    def _bury(self) -> None:
+        """The runner is gone: take its status, and its strays when it did not end by itself."""
+        assert self.runner is not None
+        if self._status is not None:
+            return
+        self._place.loop.unregister(self.runner.report)
+        os.close(self.runner.report)
+        self._status = self._place.children.wait(self.runner.pid)
+        if self._status != 0:
+            self._place.children.kill_strays()
+
+    def _close_output(self) -> None:
+        if self._output >= 0:
+            if self._resume_at == NEVER:
+                self._place.loop.unregister(self._output)
+            self._resume_at = NEVER
+            os.close(self._output)
+            self._output = -1
+
+    def _finish(self, outcome: str, *notes: str) -> None:
+        text, omitted = self.capture.text()
+        failed = str(self._answer.get("failed", ""))
+        if self.tool != "bash":
+            # A file tool's refusal is its answer, not a remark on it.
+            text, failed = str(self._answer.get("content", failed)), ""
+        left = 0
+        if self.runner and self._status is None and self._answer.get("more"):
+            left = len(tree.descendants(self.runner.pid))
+        code = self._answer.get("exit")
+        if code is not None and code < 0:
+            code = 128 - code
+        footers = [failed, *notes]
+        if not self._cause:
+            footers.append(self._how_it_ended(code))
+        if left:
+            footers.append(f"{counted(left, 'background process')} running")
+        if self.tool == "bash" and self.runner and "failed" not in self._answer:
+            footers += [self._note, self._place.shell.carry()]
+        size = self.capture.total if self.tool == "bash" else len(text.encode("utf-8", "replace"))
+        self.result = {
+            "outcome": outcome,
+            "content": compose(text, *footers),
+            "exit_code": code,
+            "output_bytes": size,
+            "omitted_bytes": omitted,
+            "background": left,
+            "started": self._started,
+            "elapsed": time.monotonic() - self._began,
+        }
+
+    def _how_it_ended(self, code: int | None) -> str:
+        if code:
+            died = self._answer["exit"] < 0
+            return f"exit code {code}" + (
+                f": {_signal_name(-self._answer['exit'])}" if died else ""
+            )
+        if code is None and self._status == -signal.SIGXCPU:
+            return f"stopped after {_CPU_SECONDS} s of CPU; ask for less, or use bash"
+        if not self._answer and self._status:
+            return f"the call's root process ended unexpectedly ({self._status}); all of it is dead"
+        return ""
+
+
+def _time_limit(given: Mapping[str, Any], limit: float) -> float:
+    """The tool's own limit within the caller's, in seconds."""
+    own = given.get("timeout_ms", 0) / 1000 or (limit or DEFAULT_TIME_LIMIT)
+    return min(own, limit) if limit else own
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"killed by {signal.Signals(number).name}"
+    except ValueError:
+        return f"killed by signal {number}"

@@ -1,0 +1,129 @@
+"""read, write and edit: one file of the workspace at a time."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hands.inside.beneath import ToolError, Workspace, explain
+from hands.inside.output import counted
+from hands.inside.toolset import FILE_LIMIT
+
+_JSON_LIMIT = 768 * 1024
+"""Bytes of JSON a file may become on its way to the log, whose events hold 1 MiB."""
+
+
+def read(workspace: Workspace, given: Mapping[str, Any]) -> str:
+    """The file's text, or the lines asked for."""
+    path: str = given["file_path"]
+    handle = workspace.file(path, os.O_RDONLY)
+    with os.fdopen(handle, "rb") as file:
+        try:
+            if "view_range" in given:
+                first, last = given["view_range"]
+                data = b"".join(_lines(file, path, first, last))
+            else:
+                size = os.fstat(handle).st_size
+                if size > FILE_LIMIT:
+                    raise ToolError(
+                        f"{path} has {size} bytes, more than the {FILE_LIMIT} that one read gives; "
+                        "pass view_range, for example [1, 500]"
+                    )
+                data = file.read(FILE_LIMIT)
+        except OSError as error:
+            raise explain(path, error) from None
+    return _text(path, data) or "[empty file]"
+
+
+def write(workspace: Workspace, given: Mapping[str, Any]) -> str:
+    """Write it; says how much and whether the file is new."""
+    path: str = given["file_path"]
+    data = _encoded("content", given["content"])
+    handle, made = workspace.file_to_write(path)
+    _replace(path, handle, data)
+    return f"{'made' if made else 'replaced'} {path}: {counted(len(data), 'byte')}"
+
+
+def edit(workspace: Workspace, given: Mapping[str, Any]) -> str:
+    """Replace text that must be there; says how often it was."""
+    path: str = given["file_path"]
+    old: str = given["old_string"]
+    new: str = given["new_string"]
+    handle = workspace.file(path, os.O_RDWR)
+    try:
+        size = os.fstat(handle).st_size
+        if size > FILE_LIMIT:
+            limit = f"more than the {FILE_LIMIT} that edit takes; use bash, for example sed"
+            raise ToolError(f"{path} has {size} bytes, {limit}")
+        text = _text(path, os.pread(handle, FILE_LIMIT, 0))
+        times = text.count(old)
+        if times == 0:
+            raise ToolError(f"old_string is not in {path}; read the file and copy it exactly")
+        if times > 1 and not given.get("replace_all"):
+            raise ToolError(
+                f"old_string occurs {times} times in {path}; give more of the text around it, "
+                "or replace_all=true"
+            )
+        edited = _encoded("new_string", text.replace(old, new))
+    except OSError as error:
+        os.close(handle)
+        raise explain(path, error) from None
+    except ToolError:
+        os.close(handle)
+        raise
+    _replace(path, handle, edited)
+    return f"edited {path}: {counted(times, 'replacement')}"
+
+
+def _lines(file: Any, path: str, first: int, last: int) -> Iterator[bytes]:
+    if first < 1 or (last != -1 and last < first):
+        raise ToolError(
+            "view_range must be [first, last] with 1 <= first <= last, or last -1 for the end"
+        )
+    size = number = 0
+    # Bounded, so that a file that is one endless line does not fill the memory.
+    while line := file.readline(FILE_LIMIT + 1):
+        number += 1
+        if number < first:
+            # The rest of a line longer than the bound is the same line.
+            while line and not line.endswith(b"\n"):
+                line = file.readline(FILE_LIMIT + 1)
+            continue
+        size += len(line)
+        if size > FILE_LIMIT:
+            raise ToolError(
+                f"lines {first} to {number} of {path} have more than {FILE_LIMIT} bytes; "
+                "ask for fewer, or use bash for a part of a line"
+            )
+        yield line
+        if number == last:
+            return
+    if number < first:
+        raise ToolError(f"{path} has only {counted(number, 'line')}")
+
+
+def _text(path: str, data: bytes) -> str:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text or len(json.dumps(text, ensure_ascii=False)) > _JSON_LIMIT:
+        raise ToolError(f"{path} is not UTF-8 text; look at it with bash, for example xxd or file")
+    return text
+
+
+def _encoded(field: str, text: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ToolError(f"{field} holds half a surrogate pair at {error.start}") from None
+
+
+def _replace(path: str, handle: int, data: bytes) -> None:
+    """Write over a file in place, which keeps its mode, owner and links."""
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.truncate()
+    except OSError as error:
+        raise explain(path, error) from None

@@ -1,0 +1,110 @@
+"""What carries over between bash calls: the working directory and the exported environment.
+
+Each call is a fresh bash, so that `exit`, `set -e`, `exec` or an open quote
+cannot break the next one. At its end the shell writes down where it is and
+what it exports; a shell that ended too abruptly for that changes nothing, and
+the result says so.
+"""
+
+import os
+import shlex
+from pathlib import Path
+
+_SCRIPT = (
+    "__carpal_keep() {{ {{ set +x; }} 2>/dev/null;"
+    ' [ -z "$__carpal_kept" ] || return 0;'
+    " __carpal_kept=1;"
+    " builtin printf '%s\\0' \"$PWD\" >|{state} || :;"
+    " builtin command -p env -0 >>{state} || :;"
+    " builtin printf 'kept\\0' >>{state} || :; }};"
+    " __carpal_kept=;"
+    " IFS= builtin read -r -d '' __carpal_command <{command};"
+    " trap __carpal_keep EXIT;"
+    ' builtin eval "$__carpal_command"\n'
+    "__carpal_status=$?; __carpal_keep; exit $__carpal_status\n"
+)
+"""The command comes by file, since one argument holds at most 128 KiB, and is evaluated on line
+1, where bash starts to count the lines it complains of."""
+
+ALWAYS = {
+    "LANG": "C.UTF-8",
+    "TZ": "UTC",
+    "TERM": "dumb",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+"""Set for every call, unless the hand's own commands exported another value."""
+
+_ONE_MAX = 128 * 1024 - 4096
+_ALL_MAX = 1024 * 1024
+"""Bytes the kernel lets one variable, and all of them, have; past it nothing starts any more."""
+_NOT_CARRIED = {b"_", b"SHLVL"}
+
+Environment = dict[bytes, bytes]
+
+
+class Shell:
+    """The shell as the next call will find it."""
+
+    def __init__(self, workspace: Path, folder: Path, environment: dict[str, str]) -> None:
+        """`folder` is where commands and states are passed, out of the hand's way."""
+        self._workspace = workspace
+        self._folder = folder
+        self._first = {os.fsencode(k): os.fsencode(v) for k, v in environment.items()}
+        self.cwd = workspace
+        self.environment: Environment = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to the workspace and the first environment."""
+        self.cwd = self._workspace
+        self.environment = dict(self._first)
+
+    def prepare(self, command: str) -> tuple[list[str], Environment, str]:
+        """The arguments and environment of the call's bash; and what to tell of a changed cwd."""
+        note = ""
+        if not self.cwd.is_dir():
+            note = f"{self.cwd} is gone; cwd reset to {self._workspace}"
+            self.cwd = self._workspace
+        self._state.unlink(missing_ok=True)
+        self._command.write_text(command, encoding="utf-8", errors="surrogatepass")
+        script = _SCRIPT.format(
+            state=shlex.quote(str(self._state)), command=shlex.quote(str(self._command))
+        )
+        for name, value in ALWAYS.items():
+            self.environment.setdefault(name.encode(), value.encode())
+        return ["bash", "--noprofile", "--norc", "-c", script], self.environment, note
+
+    def carry(self) -> str:
+        """Take over what the ended shell left; says what of it was not kept."""
+        try:
+            records = self._state.read_bytes().split(b"\0")
+        except FileNotFoundError:
+            records = []
+        self._state.unlink(missing_ok=True)
+        if records[-2:] != [b"kept", b""]:
+            return f"the shell ended abruptly; cwd and exports are as before it: {self.cwd}"
+        environment: Environment = {}
+        dropped: list[str] = []
+        room = _ALL_MAX
+        for record in records[1:-2]:
+            name, equals, value = record.partition(b"=")
+            if not equals or name in _NOT_CARRIED or name.startswith(b"__carpal"):
+                continue
+            room -= len(record)
+            if len(record) > _ONE_MAX or room < 0:
+                dropped.append(name.decode("utf-8", "replace"))
+            else:
+                environment[name] = value
+        self.environment = environment
+        self.cwd = Path(os.fsdecode(records[0])) if records[0].startswith(b"/") else self.cwd
+        return f"too large to carry over: {', '.join(dropped)}" if dropped else ""
+
+    @property
+    def _state(self) -> Path:
+        return self._folder / "state"
+
+    @property
+    def _command(self) -> Path:
+        return self._folder / "command"

@@ -1,0 +1,167 @@
+"""Processes as /proc shows them: who descends from whom, and killing every one of them.
+
+A process group misses what called setsid, and one snapshot misses what forked
+meanwhile. So: stop every descendant until no new one appears, then kill, and
+repeat until none is left. This finds all of them only below a subreaper, for
+there an orphan stays a descendant.
+"""
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_SWEEP_LIMIT = 5.0
+"""Seconds after which a sweep gives up, for instance on a process stuck in the kernel."""
+_PROC = "/proc"
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Process(NamedTuple):
+    """One live process. `start` (clock ticks since boot) tells it from a later one of its pid."""
+
+    pid: int
+    parent: int
+    start: int
+
+
+def become_subreaper() -> None:
+    """Orphans below this process become its children instead of init's."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def signal_on_parent_death(number: int) -> None:
+    """Ask for a signal when the parent ends; the caller must check the parent still lives."""
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl {option}: {os.strerror(number)}")
+
+
+def find(pid: int) -> Process | None:
+    """The live process of that pid; a zombie counts as gone."""
+    try:
+        with open(f"{_PROC}/{pid}/stat", "rb") as file:  # noqa: PTH123 - as `everyone`
+            text = file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name, in parentheses, may hold anything, parentheses too.
+    fields = text[text.rindex(b")") + 2 :].split()
+    # A leader that ended while its threads go on shows as a zombie too.
+    if fields[0] in (b"Z", b"X") and int(fields[17]) <= 1:
+        return None
+    return Process(pid, int(fields[1]), int(fields[19]))
+
+
+def start_time(pid: int) -> int:
+    """Of a live process, in clock ticks since boot; 0 when it is gone."""
+    process = find(pid)
+    return process.start if process else 0
+
+
+def alive(pid: int, start: int) -> bool:
+    """Whether that very process still lives."""
+    return start != 0 and start_time(pid) == start
+
+
+def everyone() -> dict[int, Process]:
+    """Every live process, by pid."""
+    # Not by Path: this runs while a fork bomb races it.
+    found = (find(int(name)) for name in os.listdir(_PROC) if name.isdigit())  # noqa: PTH208
+    return {process.pid: process for process in found if process}
+
+
+def descendants(*roots: int) -> list[Process]:
+    """Every live process below `roots`, which are not among them."""
+    children: dict[int, list[Process]] = {}
+    for process in everyone().values():
+        children.setdefault(process.parent, []).append(process)
+    below: list[Process] = []
+    waiting = list(roots)
+    while waiting:
+        for child in children.pop(waiting.pop(), ()):
+            below.append(child)
+            waiting.append(child.pid)
+    return below
+
+
+def send(process: Process, number: int) -> bool:
+    """Signal that very process, never a later one of its pid; False when it is gone."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if not alive(process.pid, process.start):
+            return False
+        signal.pidfd_send_signal(handle, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def kill_below(root: int) -> int:
+    """Kill every descendant of `root`, which must be a subreaper; says how many there were."""
+    return _kill_all(lambda: descendants(root))
+
+
+def kill_tree(pid: int, start: int) -> int:
+    """Kill that process, if it lives, and every descendant; says how many there were."""
+    root = find(pid)
+    if root is None or root.start != start:
+        return 0
+    killed = kill_below(pid)
+    return killed + send(root, signal.SIGKILL)
+
+
+def kill_marked(marker: str) -> int:
+    """Kill every process started with `marker` (`NAME=value`) in its environment.
+
+    For what outlived the supervisor whose descendant it was. A process may
+    have hidden its environment: this is the last resort, not the rule.
+    """
+    return _kill_all(lambda: _marked(os.fsencode(marker)))
+
+
+def _marked(marker: bytes) -> Iterable[Process]:
+    for process in everyone().values():
+        try:
+            environment = Path(_PROC, str(process.pid), "environ").read_bytes()
+        except OSError:
+            continue  # gone, or another user's, which cannot be ours
+        if process.pid != os.getpid() and marker in environment.split(b"\0"):
+            yield process
+
+
+def _kill_all(those: Callable[[], Iterable[Process]]) -> int:
+    """Stop what `those` finds until it finds nothing new, kill it, and again until none is left."""
+    killed: set[Process] = set()
+    ends = time.monotonic() + _SWEEP_LIMIT
+    while time.monotonic() < ends:
+        stopped: set[tuple[int, int]] = set()
+        doomed: list[Process] = []
+        while fresh := [p for p in those() if (p.pid, p.start) not in stopped]:
+            for process in fresh:
+                send(process, signal.SIGSTOP)
+                stopped.add((process.pid, process.start))
+            doomed += fresh
+            if time.monotonic() > ends:
+                break
+        if not doomed:
+            break
+        for process in doomed:
+            send(process, signal.SIGKILL)
+        # Counted by pid and start: its parent may change while it dies.
+        killed.update(p._replace(parent=0) for p in doomed)
+        time.sleep(0.001)  # the kernel ends them; the next look decides
+    return len(killed)
