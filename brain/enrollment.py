@@ -31,6 +31,9 @@ _TOLD = frozenset({Reason.TOKEN_REFUSED, Reason.RENEWAL_REFUSED, Reason.INVALID_
 class EnrollmentService(enrollment_pb2_grpc.EnrollmentServicer):
     """Relays to the vault, and adds where brains are dialled."""
 
+    Diagnose = not_built
+    Retire = not_built
+
     def __init__(
         self, vault: "vault_pb2_grpc.VaultAsyncStub", brains: Callable[[], Sequence[str]]
     ) -> None:

@@ -8,7 +8,9 @@ held through a lease stops `MARGIN` before that.
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator
 
+from carpal.backoff import Backoff
 from carpal.client import rpc_errors
 from carpal.errors import CarpalError
 from carpal.v1 import session_pb2, session_pb2_grpc, types_pb2
@@ -44,12 +46,11 @@ class Lease:
 class LeaseKeeper:
     """Acquires leases and renews all that are held, in one call a third of a term."""
 
-    def __init__(
-        self, stub: "session_pb2_grpc.SessionAsyncStub", address: str, term: float
-    ) -> None:
-        """`address` is where this brain is dialled; `term` is in seconds."""
+    def __init__(self, stub: "session_pb2_grpc.SessionAsyncStub", term: float) -> None:
+        """`term` is in seconds."""
         self._stub = stub
-        self._address = address
+        self.address = ""
+        """Where this brain is dialled; set once it is known."""
         self.term = term
         self._held: dict[str, Lease] = {}
 
@@ -64,7 +65,7 @@ class LeaseKeeper:
         """Take a lease; for a session, also what it was in that instant."""
         request = session_pb2.AcquireLeaseRequest(
             resource=resource,
-            address=self._address,
+            address=self.address,
             takeover=takeover,
             workspace=workspace,
             attributes=attributes or {},
@@ -133,3 +134,27 @@ class LeaseKeeper:
                 self.drop(lease)
             else:
                 lease.extend(asked, renewed.expires_in.ToMilliseconds() / 1000)
+
+
+async def follow_leases(
+    stub: "session_pb2_grpc.SessionAsyncStub", prefix: str
+) -> AsyncIterator[session_pb2.WatchLeasesResponse]:
+    """Snapshots and changes of the leases under a prefix, for ever, through reconnects."""
+    backoff = Backoff(0.1, 2.0)
+    while True:
+        stream = stub.WatchLeases(session_pb2.WatchLeasesRequest(prefix=prefix))
+        try:
+            with rpc_errors("sessiond"):
+                async for answer in stream:
+                    backoff.reset()
+                    yield answer
+        except CarpalError as error:
+            log.warning("leases not followed", extra={"prefix": prefix, "error": str(error)})
+        finally:
+            stream.cancel()
+        await asyncio.sleep(backoff.next())
+
+
+def is_live(lease: types_pb2.LeaseInfo) -> bool:
+    """Whether a row says that somebody holds it."""
+    return lease.expires_in.ToNanoseconds() > 0

@@ -10,11 +10,10 @@ import json
 import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import grpc
 
-from brain.transcript import Entry
+from brain.transcript import Entry, New
 from carpal.backoff import Backoff
 from carpal.client import rpc_errors
 from carpal.coalesce import Outbox
@@ -23,16 +22,6 @@ from carpal.ids import new_id
 from carpal.v1 import session_pb2, session_pb2_grpc, types_pb2
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class New:
-    """An event to append."""
-
-    type: str
-    data: dict[str, Any]
-    id: str = ""
-    """Empty means a fresh one."""
 
 
 def new_event(event: New) -> types_pb2.NewEvent:

@@ -51,6 +51,16 @@ class Entry:
     """Seconds since the epoch, by the store's clock."""
 
 
+@dataclass(frozen=True)
+class New:
+    """An event to append."""
+
+    type: str
+    data: Json
+    id: str = ""
+    """Empty means a fresh one."""
+
+
 @dataclass
 class Call:
     """One tool call; its id is its event's id and never changes."""
@@ -75,6 +85,8 @@ class Hand:
     type: str
     daemon: str
     config: Json
+    orphan_deadline: float
+    """Seconds without contact after which it ends itself."""
     requested: int
     """Position of the request."""
     state: Literal["requested", "live", "failed", "lost", "released"] = "requested"
@@ -292,6 +304,7 @@ class Transcript:
             type=data["type"],
             daemon=data["daemon"],
             config=data.get("config", {}),
+            orphan_deadline=data["orphan_deadline"],
             requested=entry.position,
         )
 

@@ -6,10 +6,11 @@ its certificate does.
 """
 
 import asyncio
+import inspect
 import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from carpal.authz import allowed
 from carpal.client import MESSAGE_BYTES
 from carpal.errors import CarpalError, refuse, to_status
 from carpal.identity import Identity, identity_of
+from carpal.process import only_error
 from carpal.status import Reason
 
 log = logging.getLogger(__name__)
@@ -55,6 +57,14 @@ def caller(context: Context) -> Identity:
     for pem in context.auth_context().get("x509_pem_cert", ()):
         return identity_of(pem)
     raise refuse(Reason.IDENTITY_INVALID, "no client certificate was presented")
+
+
+def _not_built(self: object, request: object, context: object) -> None:
+    raise NotImplementedError
+
+
+not_built: Any = _not_built
+"""For an RPC of the contract that this server does not offer yet: NOT_BUILT."""
 
 
 @dataclass(frozen=True)
@@ -137,14 +147,16 @@ class _Guard(grpc.aio.ServerInterceptor):
     def _streaming(self, handler: Any, method: str) -> Handler:
         inner = handler.stream_stream if handler.request_streaming else handler.unary_stream
 
-        async def behave(request: Any, context: Context) -> AsyncIterator[Any]:
+        async def behave(request: Any, context: Context) -> None:
             try:
                 ends = self._check(method, context)
                 async with asyncio.timeout(ends) as limit:
-                    # Not finished through the loop's cancellation of a read:
-                    # when the certificate ends, the whole RPC is meant to.
-                    async for response in inner(request, context):
-                        yield response
+                    if inspect.isasyncgenfunction(inner):
+                        async with aclosing(inner(request, context)) as responses:
+                            async for response in responses:
+                                await context.write(response)
+                    else:
+                        await inner(request, context)
             except TimeoutError as error:
                 if not limit.expired():
                     await _abort(method, context, error)
@@ -184,7 +196,8 @@ class _Guard(grpc.aio.ServerInterceptor):
         return (identity.not_after - now).total_seconds()
 
 
-async def _abort(method: str, context: Context, error: Exception) -> None:
+async def _abort(method: str, context: Context, raised: Exception) -> None:
+    error = only_error(raised)
     if isinstance(error, grpc.aio.AbortError):
         raise error
     if isinstance(error, NotImplementedError):

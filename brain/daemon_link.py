@@ -1,0 +1,168 @@
+"""The I/O shell around one daemon's link: reads, writes, ticks, and asks.
+
+One reader (the RPC's own task), one writer (drains the outbox), one ticker.
+Whatever ends the link fails every open request with DAEMON_NOT_LINKED: the
+call itself goes on at the hand, and is asked about on the next link.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from carpal.coalesce import Outbox
+from carpal.errors import CarpalError, from_status, refuse
+from carpal.identity import Identity
+from carpal.link import (
+    CapacityChanged,
+    Closed,
+    Event,
+    Greeted,
+    Link,
+    PeerDraining,
+    Replied,
+    Side,
+    State,
+)
+from carpal.server import Context
+from carpal.status import Reason
+from carpal.v1 import orchestrator_pb2 as pb
+
+Admit = Callable[["DaemonLink", pb.Hello, int], Awaitable[pb.Welcome]]
+"""Decides on a hello: raises a refusal or gives the welcome."""
+
+
+class DaemonLink:
+    """One daemon's link at this brain, while it lasts."""
+
+    def __init__(self, identity: Identity, lease_left: Callable[[], float]) -> None:
+        """`lease_left` is the brain's own lease in seconds, sent with heartbeats."""
+        self.identity = identity
+        self.hello = pb.Hello()
+        self.capacity = pb.Capacity()
+        self.draining = False
+        self._lease_left = lease_left
+        self._link = Link(Side.BRAIN, time.monotonic())
+        self._outbox: Outbox[pb.BrainMessage] = Outbox()
+        self._answers: dict[int, asyncio.Queue[pb.Reply | CarpalError]] = {}
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ticking = asyncio.Event()
+
+    @property
+    def daemon_id(self) -> str:
+        """The daemon's name, from its certificate."""
+        return self.identity.name
+
+    async def serve(
+        self, requests: AsyncIterator[pb.ConnectRequest], context: Context, admit: Admit
+    ) -> None:
+        """Run the link until it ends; raises the refusal or fault that ended it."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._write(context))
+                group.create_task(self._tick())
+                reader = group.create_task(self._read(requests, admit))
+                await asyncio.shield(self._ended)
+                reader.cancel()
+        finally:
+            self.end(refuse(Reason.DAEMON_NOT_LINKED, f"the link of {self.daemon_id} ended"))
+
+    async def call(self, request: pb.Request) -> AsyncIterator[pb.Reply]:
+        """Ask the daemon; yields the answer's messages until the last.
+
+        Raises the daemon's refusal, or DAEMON_NOT_LINKED when the link ends.
+        Leaving early abandons the answer and lets the call go on.
+        """
+        request_id = self._link.request(request)
+        answer = self._answers[request_id] = asyncio.Queue()
+        self._flush()
+        finished = False
+        try:
+            while not finished:
+                reply = await answer.get()
+                if isinstance(reply, CarpalError):
+                    finished = True
+                    raise reply
+                finished = reply.last
+                if reply.HasField("status"):
+                    raise from_status(reply.status)
+                yield reply
+        finally:
+            del self._answers[request_id]
+            if not finished:
+                self._link.abandon(request_id)
+                self._flush()
+
+    def drain(self, reason: str) -> None:
+        """Tell the daemon that this brain goes away soon."""
+        self._link.drain(pb.Drain(reason=reason))
+        self._flush()
+
+    def end(self, error: CarpalError | None) -> None:
+        """End the link, with a fault or on purpose; again changes nothing."""
+        if not self._ended.done():
+            self._link.goodbye(str(error) if error else "the brain stops")
+            self._flush()
+            if error is None:
+                self._ended.set_result(None)
+            else:
+                self._ended.set_exception(error)
+                self._ended.exception()  # it may have no waiter left
+        self._outbox.close()
+        gone = refuse(Reason.DAEMON_NOT_LINKED, f"daemon {self.daemon_id} is not linked")
+        for answer in self._answers.values():
+            answer.put_nowait(gone)
+
+    async def _read(self, requests: AsyncIterator[pb.ConnectRequest], admit: Admit) -> None:
+        async for frame in requests:
+            self._link.receive(list(frame.messages), time.monotonic())
+            await self._handle(admit)
+        self._link.eof("the daemon's stream ended")
+        await self._handle(admit)
+
+    async def _handle(self, admit: Admit | None = None) -> None:
+        for event in self._link.events():
+            if isinstance(event, Greeted) and admit is not None:
+                self.hello = event.hello
+                self.capacity = event.hello.capacity
+                welcome = await admit(self, event.hello, event.protocol)
+                self._link.welcome(welcome, time.monotonic())
+            else:
+                self._take(event)
+        self._flush()
+        self._ticking.set()
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Replied):
+            if event.reply.request_id in self._answers:
+                self._answers[event.reply.request_id].put_nowait(event.reply)
+        elif isinstance(event, CapacityChanged):
+            self.capacity = event.capacity
+        elif isinstance(event, PeerDraining):
+            self.draining = True
+        elif isinstance(event, Closed):
+            self.end(event.error)
+
+    async def _tick(self) -> None:
+        while True:
+            wait = max(0.0, self._link.next_tick() - time.monotonic())
+            self._ticking.clear()
+            try:
+                async with asyncio.timeout(wait):
+                    await self._ticking.wait()
+            except TimeoutError:
+                self._link.tick(time.monotonic(), self._lease_left())
+                await self._handle()
+
+    async def _write(self, context: Context) -> None:
+        async for batch in self._outbox.frames():
+            await context.write(pb.ConnectResponse(messages=batch))
+
+    def _flush(self) -> None:
+        for message, urgent in self._link.outgoing():
+            if isinstance(message, pb.BrainMessage):
+                self._outbox.put(message, urgent=urgent)
+
+    @property
+    def open(self) -> bool:
+        """Whether requests can be made."""
+        return self._link.state in (State.OPEN, State.DRAINING)

@@ -1,0 +1,72 @@
+"""The driver's view of one session: its transcript, kept live, and its appends.
+
+Everything comes by the tail, one's own events too, so the transcript is
+always the log in order and never a guess.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from brain.leases import Lease
+from brain.log import Appender, tail
+from brain.transcript import New, Transcript
+from carpal.errors import CarpalError, refuse
+from carpal.status import Reason
+from carpal.v1 import session_pb2_grpc
+
+
+class Driver:
+    """One session, while this brain holds its lease."""
+
+    def __init__(
+        self,
+        session_id: str,
+        workspace: str,
+        lease: Lease,
+        stub: "session_pb2_grpc.SessionAsyncStub",
+        appender: Appender,
+    ) -> None:
+        self.session_id = session_id
+        self.workspace = workspace
+        self.lease = lease
+        self.transcript = Transcript()
+        self.started_at = 0
+        """The log's head when this driver took over."""
+        self._stub = stub
+        self._appender = appender
+        self._changed = asyncio.Condition()
+
+    async def follow(self) -> None:
+        """Feed the transcript; runs until cancelled."""
+        async for entries, _ in tail(self._stub, self.session_id):
+            if entries:
+                async with self._changed:
+                    for entry in entries:
+                        self.transcript.apply(entry)
+                    self._changed.notify_all()
+
+    async def until(self, holds: Callable[[Transcript], bool]) -> None:
+        """Wait until something is true of the transcript."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: holds(self.transcript))
+
+    async def append(self, *events: New) -> int:
+        """Append a group and see it in the transcript; its last position.
+
+        Refuses when the lease is over: what it would say may be untrue by
+        the time it is written.
+        """
+        self.check_lease()
+        last = await self._appender.append(self.session_id, events, self.lease.epoch)
+        await self.until(lambda t: t.head >= last)
+        return last
+
+    def check_lease(self) -> None:
+        """STALE_EPOCH when no effect may start any more."""
+        if self.lease.left() <= 0:
+            raise lost(self.session_id)
+
+
+def lost(session_id: str) -> CarpalError:
+    """The lease of a session is over."""
+    return refuse(Reason.STALE_EPOCH, f"the lease of session {session_id} is over")

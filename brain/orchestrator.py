@@ -1,0 +1,169 @@
+"""The Orchestrator service: the daemons' end of the link, and what operators see."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from brain.daemon_link import DaemonLink
+from brain.fleet import Fleet
+from brain.hands_at import Peers, one
+from brain.leases import follow_leases, is_live
+from brain.watch import WatchHub
+from carpal.client import rpc_errors
+from carpal.errors import CarpalError, invalid, refuse
+from carpal.identity import Identity, Role
+from carpal.server import Context, caller, not_built
+from carpal.status import Reason
+from carpal.v1 import hand_pb2, orchestrator_pb2_grpc, session_pb2, session_pb2_grpc, types_pb2
+from carpal.v1 import orchestrator_pb2 as pb
+
+_INVENTORY_LIMIT = 5.0
+"""Seconds a daemon has to list its hands before it is left out."""
+
+
+class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
+    """Connect, Watch, Wake and the lists."""
+
+    Attach = not_built
+    DrainDaemon = not_built
+    QuarantineDaemon = not_built
+    ReadBlob = not_built
+    WriteBlob = not_built
+
+    def __init__(
+        self,
+        sessions: "session_pb2_grpc.SessionAsyncStub",
+        fleet: Fleet,
+        hub: WatchHub,
+        peers: Peers,
+        *,
+        me: Identity,
+        lease_left: Callable[[], float],
+    ) -> None:
+        self._sessions = sessions
+        self._fleet = fleet
+        self._hub = hub
+        self._peers = peers
+        self._me = me
+        self._lease_left = lease_left
+
+    async def Connect(  # type: ignore[override] # it writes by context, which the stubs leave out
+        self, request_iterator: AsyncIterator[pb.ConnectRequest], context: Context
+    ) -> None:
+        """One daemon's control stream, for as long as it lasts."""
+        link = DaemonLink(caller(context), self._lease_left)
+        try:
+            await link.serve(request_iterator, context, self._fleet.admit)
+        finally:
+            await self._fleet.left(link)
+
+    async def Wake(self, request: pb.WakeRequest, context: Context) -> pb.WakeResponse:
+        """An append that carries a wake."""
+        await self._session(request.session_id, caller(context))
+        emit = session_pb2.EmitEventRequest(
+            session_id=request.session_id, event=request.event, wake=True
+        )
+        with rpc_errors("sessiond"):
+            answer = await self._sessions.EmitEvent(emit)
+        return pb.WakeResponse(event=answer.event)
+
+    async def Watch(
+        self, request: pb.WatchRequest, context: Context
+    ) -> AsyncIterator[pb.WatchResponse]:
+        """A session's moments, from here or from the brain that drives it."""
+        who = caller(context)
+        await self._session(request.session_id, who)
+        with self._hub.watching(request.session_id) as moments:
+            follower = None
+            if who.role is not Role.BRAIN:  # a brain that asks is itself the one hop
+                follower = asyncio.create_task(self._follow(request.session_id, moments))
+            try:
+                while True:
+                    yield await moments.get()
+            finally:
+                if follower is not None:
+                    follower.cancel()
+
+    async def ListDaemons(
+        self, request: pb.ListDaemonsRequest, context: Context
+    ) -> pb.ListDaemonsResponse:
+        """The workspace's daemons, wherever they are linked."""
+        workspace = _workspace(request.workspace, caller(context))
+        return pb.ListDaemonsResponse(daemons=self._fleet.daemons(workspace))
+
+    async def ListHands(
+        self, request: pb.OrchestratorListHandsRequest, context: Context
+    ) -> pb.OrchestratorListHandsResponse:
+        """The hands of the workspace's linked daemons; names those that do not answer."""
+        workspace = _workspace(request.workspace, caller(context))
+        names = [d.daemon_id for d in self._fleet.daemons(workspace) if d.state != "gone"]
+        answers = await asyncio.gather(*(self._hands(n, request.session_id) for n in names))
+        found = pb.OrchestratorListHandsResponse()
+        for name, answer in zip(names, answers, strict=True):
+            if answer is None:
+                found.missing.append(name)
+                continue
+            for hand in answer.hands:
+                hand.daemon_id = name
+                found.hands.append(hand)
+        return found
+
+    async def _hands(self, name: str, session_id: str) -> hand_pb2.ListHandsResponse | None:
+        try:
+            async with asyncio.timeout(_INVENTORY_LIMIT):
+                connection = await self._fleet.connection(name)
+                answer: hand_pb2.ListHandsResponse = await one(
+                    connection.call("list_hands", hand_pb2.ListHandsRequest(session_id=session_id))
+                )
+                return answer
+        except (TimeoutError, CarpalError):
+            return None
+
+    async def _session(self, session_id: str, who: Identity) -> types_pb2.SessionInfo:
+        """The session, or SESSION_NOT_FOUND also when it is another workspace's."""
+        with rpc_errors("sessiond"):
+            answer = await self._sessions.GetSession(
+                session_pb2.GetSessionRequest(session_id=session_id)
+            )
+        if who.role is not Role.BRAIN and answer.session.workspace != who.workspace:
+            raise refuse(Reason.SESSION_NOT_FOUND, f"no session {session_id!r}")
+        return answer.session
+
+    async def _follow(self, session_id: str, moments: "asyncio.Queue[pb.WatchResponse]") -> None:
+        """Relay moments while another brain drives; the local hub gives our own."""
+        relayed: asyncio.Task[None] | None = None
+        try:
+            async for answer in follow_leases(self._sessions, f"session/{session_id}"):
+                for lease in answer.leases:
+                    if relayed is not None:
+                        relayed.cancel()
+                    if is_live(lease) and lease.holder != self._me.uri:
+                        relay = self._relay(session_id, lease.address, moments)
+                        relayed = asyncio.create_task(relay)
+        finally:
+            if relayed is not None:
+                relayed.cancel()
+
+    async def _relay(
+        self, session_id: str, address: str, moments: "asyncio.Queue[pb.WatchResponse]"
+    ) -> None:
+        stub = await self._peers.orchestrator(address)
+        stream = stub.Watch(pb.WatchRequest(session_id=session_id))
+        try:
+            async for moment in stream:
+                if not moments.full():
+                    moments.put_nowait(moment)
+        finally:
+            stream.cancel()
+
+
+def _workspace(asked: str, who: Identity) -> str:
+    if who.role is Role.BRAIN:
+        if not asked:
+            raise invalid("workspace", "a brain must name it")
+        return asked
+    if asked not in ("", who.workspace):
+        raise refuse(
+            Reason.ROLE_NOT_ALLOWED,
+            f"an operator of workspace {who.workspace!r} cannot see {asked!r}",
+        )
+    return who.workspace

@@ -1,0 +1,133 @@
+"""Provisioning hands at their first use: intent in the log, then the hand.
+
+`hand.provision_requested` names the daemon and the id before anything
+exists, so a driver that dies in between leaves nothing unknown: the next one
+asks the same daemon for the same id, which answers what it did.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from typing import Any
+
+from brain.driver import Driver
+from brain.fleet import Fleet
+from brain.transcript import Hand, New
+from brain.watch import WatchHub
+from carpal.backoff import Backoff
+from carpal.errors import CarpalError, Unreachable
+from carpal.ids import new_id
+from carpal.status import Reason
+from carpal.v1 import hand_pb2, orchestrator_pb2
+
+log = logging.getLogger(__name__)
+
+ORPHAN_DEADLINE = 600.0
+"""Seconds, when the session does not say."""
+
+PATIENCE = 30.0
+"""Seconds a daemon may be out of reach while it provisions."""
+
+
+def driver_of(driver: Driver) -> hand_pb2.Driver:
+    """Who drives, for a hand."""
+    return hand_pb2.Driver(
+        session_id=driver.session_id, epoch=driver.lease.epoch, workspace=driver.workspace
+    )
+
+
+class Provisioner:
+    """Makes the hands that one driven session names."""
+
+    def __init__(self, driver: Driver, fleet: Fleet, hub: WatchHub) -> None:
+        self._driver = driver
+        self._fleet = fleet
+        self._hub = hub
+        self._one_at_a_time: dict[str, asyncio.Lock] = {}
+
+    async def provision(self, name: str) -> Hand:
+        """The live hand of a name, made if need be; the refusal, also in the log, if not."""
+        async with self._one_at_a_time.setdefault(name, asyncio.Lock()):
+            transcript = self._driver.transcript
+            for hand in transcript.live_hands():
+                if hand.name == name:
+                    return hand
+            hand_id = await self._request(name)
+            hand = transcript.hands[hand_id]
+            try:
+                result = await self._make(hand)
+            except CarpalError as error:
+                if error.reason is Reason.STALE_EPOCH:
+                    raise
+                data = {
+                    "hand_id": hand_id,
+                    "name": name,
+                    "reason": error.reason,
+                    "message": str(error),
+                }
+                await self._driver.append(New("hand.provision_failed", data))
+                raise
+            made = {
+                "hand_id": hand_id,
+                "name": name,
+                "daemon": hand.daemon,
+                "journal_id": result.journal_id,
+                "boot_id": result.boot_id,
+                "sequence": result.sequence,
+                "note": result.note,
+            }
+            await self._driver.append(New("hand.provisioned", made))
+            return hand
+
+    async def _request(self, name: str) -> str:
+        """The id of a hand asked for in the log: an earlier driver's, or a new one."""
+        transcript = self._driver.transcript
+        if earlier := transcript.requested_hand(name):
+            return earlier.hand_id
+        spec = transcript.hand_specs[name]
+        data: dict[str, Any] = {
+            "hand_id": new_id("hand"),
+            "name": name,
+            "type": spec["type"],
+            "daemon": self._fleet.place(spec, self._driver.workspace),
+            "config": spec.get("config") or {},
+            "orphan_deadline": spec.get("orphan_deadline") or ORPHAN_DEADLINE,
+        }
+        await self._driver.append(New("hand.provision_requested", data))
+        hand_id: str = data["hand_id"]
+        return hand_id
+
+    async def _make(self, hand: Hand) -> hand_pb2.ProvisionResult:
+        backoff = Backoff(0.1, 2.0)
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            self._driver.check_lease()
+            try:
+                return await self._ask(hand)
+            except Unreachable as error:
+                if time.monotonic() > deadline:
+                    raise
+                log.info("provision waits", extra={"hand": hand.hand_id, "error": str(error)})
+                await self._fleet.wait_change(backoff.next())
+
+    async def _ask(self, hand: Hand) -> hand_pb2.ProvisionResult:
+        request = hand_pb2.ProvisionRequest(
+            driver=driver_of(self._driver),
+            hand_id=hand.hand_id,
+            type=hand.type,
+            config=json.dumps(hand.config).encode(),
+        )
+        request.orphan_deadline.FromMilliseconds(int(hand.orphan_deadline * 1000))
+        connection = await self._fleet.connection(hand.daemon)
+        result: hand_pb2.ProvisionResult | None = None
+        async for response in connection.call("provision", request):
+            if response.HasField("result"):
+                result = response.result
+            else:
+                detail = f"{hand.name}: {response.progress.message}"
+                phase = orchestrator_pb2.Phase(name="provision", detail=detail)
+                self._hub.tell(self._driver.session_id, orchestrator_pb2.WatchResponse(phase=phase))
+        if result is None:
+            raise RuntimeError(f"daemon {hand.daemon} ended provision without a result")
+        return result

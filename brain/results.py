@@ -1,0 +1,33 @@
+"""What a call's outcome looks like in the log. Pure."""
+
+from typing import Any
+
+from brain.transcript import Call, Hand, New
+from carpal.v1 import hand_pb2
+
+
+def result_event(call: Call, hand: Hand, result: hand_pb2.Result) -> New:
+    """The `agent.tool_result` of a result that came from the hand."""
+    word = hand_pb2.Outcome.Name(result.outcome).removeprefix("OUTCOME_").lower()
+    data = _data(call, word, result.content, hand)
+    data["sequence"] = result.sequence
+    if result.HasField("exit_code"):
+        data["exit_code"] = result.exit_code
+    return New("agent.tool_result", data)
+
+
+def settled(call: Call, outcome: str, text: str, hand: Hand | None = None) -> New:
+    """The `agent.tool_result` of a call that has no result of its own."""
+    return New("agent.tool_result", _data(call, outcome, f"[{outcome}] {text}", hand))
+
+
+def _data(call: Call, outcome: str, text: str, hand: Hand | None) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "tool_use_id": call.call_id,
+        "content": [{"type": "text", "text": text}],
+        "is_error": outcome != "ok",
+        "outcome": outcome,
+    }
+    if hand is not None:
+        data["hand_id"] = hand.hand_id
+    return data

@@ -1,0 +1,206 @@
+"""The runner: performs a harness's effects for one session it drives.
+
+Intent is appended before, outcome after. The harness decides from the
+transcript, synchronously, so what it decided was true of the head it saw;
+that head is what is reported as processed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import TypeVar
+
+from brain.calls import Calls
+from brain.driver import Driver
+from brain.effects import (
+    CallModel,
+    Effect,
+    Emit,
+    Execute,
+    Failed,
+    Finish,
+    HarnessFactory,
+    Replied,
+    Result,
+    Sleep,
+)
+from brain.fleet import Fleet
+from brain.model import Model, Reply, request_digest
+from brain.tools import context_tools, meant
+from brain.transcript import New, Transcript
+from brain.watch import WatchHub
+from carpal.errors import CarpalError, refuse
+from carpal.ids import new_id
+from carpal.status import Reason
+from carpal.v1 import orchestrator_pb2 as pb
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Done:
+    """A drive's end: what was processed."""
+
+    processed: int
+
+
+class Runner:
+    """Drives one session until its harness finishes."""
+
+    def __init__(self, driver: Driver, fleet: Fleet, hub: WatchHub, model: Model) -> None:
+        self._driver = driver
+        self._fleet = fleet
+        self._hub = hub
+        self._model = model
+        self._calls = Calls(driver, fleet, hub)
+
+    async def run(self) -> Done:
+        """From takeover to idle."""
+        transcript = self._driver.transcript
+        self._driver.started_at = transcript.head
+        if not transcript.has_work():
+            return Done(transcript.head)
+        async with asyncio.TaskGroup() as group:
+            claiming = group.create_task(self._calls.claim_all())
+            done = await self._loop(transcript)
+            claiming.cancel()
+        return done
+
+    async def _loop(self, transcript: Transcript) -> Done:
+        opening = [] if transcript.running else [New("session.status_running", {})]
+        opening += await self._learn_tools(transcript)
+        if opening:
+            await self._driver.append(*opening)
+        harness = load_harness(transcript.agent.get("harness") or "tool_loop")(transcript)
+        effect: Effect = next(harness)
+        while not isinstance(effect, Finish):
+            effect = harness.send(await self._perform(effect))
+        processed = transcript.head
+        idle = {"stop_reason": {"type": effect.stop_reason}, "through": processed}
+        if effect.details is not None:
+            idle["stop_details"] = effect.details
+        await self._driver.append(New("session.status_idle", idle))
+        self._tell("idle", effect.stop_reason)
+        return Done(processed)
+
+    async def _perform(self, effect: Effect) -> Result:
+        self._driver.check_lease()
+        match effect:
+            case CallModel():
+                return await self._call_model(effect)
+            case Execute():
+                self._tell("execute", "")
+                await self._calls.settle(effect.call_ids)
+                return None
+            case Emit():
+                return await self._driver.append(New(effect.type, effect.data))
+            case Sleep():
+                since = self._driver.transcript.interrupted
+                await self._unless_interrupted(asyncio.sleep(effect.seconds), since)
+                return None
+            case Finish():
+                raise RuntimeError("a harness went on after Finish")
+
+    async def _call_model(self, effect: CallModel) -> Replied | Failed:
+        parameters = effect.parameters()
+        request_id = new_id("sevt")
+        start = {
+            "model": effect.model,
+            "policy": effect.policy,
+            "through": effect.through,
+            "request_sha256": request_digest(parameters),
+        }
+        await self._driver.append(New("span.model_request_start", start, id=request_id))
+        self._tell("model", effect.model)
+
+        def delta(text: str, thinking: bool) -> None:
+            moment = pb.TextDelta(model_request_id=request_id, text=text, thinking=thinking)
+            self._hub.tell(self._driver.session_id, pb.WatchResponse(text=moment))
+
+        call = self._model.call(parameters, delta)
+        answer = await self._unless_interrupted(call, effect.through)
+        if answer is None:
+            answer = Failed("interrupted", "a person interrupted", retryable=False)
+        if isinstance(answer, Failed):
+            error = {"type": answer.kind, "message": answer.message}
+            end = {"model_request_start_id": request_id, "is_error": True, "error": error}
+            await self._driver.append(New("span.model_request_end", end))
+            return answer
+        await self._driver.append(*self._reply_events(request_id, answer))
+        return Replied(answer.stop_reason)
+
+    def _reply_events(self, request_id: str, reply: Reply) -> list[New]:
+        """A reply's events: one group, so it is in the log whole or not at all."""
+        events: list[New] = []
+        for block in reply.blocks:
+            data: dict[str, object] = {"model_request_start_id": request_id}
+            if block["type"] == "tool_use":
+                hand, name = meant(self._driver.transcript, block["name"])
+                data |= {"name": name, "hand": hand, "input": block["input"]}
+                data["evaluated_permission"] = "allow"
+                events.append(New("agent.tool_use", data))
+            elif block["type"] in ("thinking", "redacted_thinking"):
+                events.append(New("agent.thinking", data | {"content": [block]}))
+            elif block.get("text"):
+                events.append(New("agent.message", data | {"content": [block]}))
+        end = {
+            "model_request_start_id": request_id,
+            "is_error": False,
+            "model_usage": reply.usage,
+            "stop_reason": reply.stop_reason,
+        }
+        return [*events, New("span.model_request_end", end)]
+
+    async def _learn_tools(self, transcript: Transcript) -> list[New]:
+        """Events for what the named hands' types offer now, where that is news."""
+        events: list[New] = []
+        for name, spec in transcript.hand_specs.items():
+            try:
+                daemon = self._fleet.place(spec, self._driver.workspace)
+                info = await self._fleet.describe(daemon, spec["type"])
+            except CarpalError as error:
+                if name not in transcript.tools:
+                    said = {
+                        "type": "hand_unavailable_error",
+                        "message": f"hand {name!r}: {error}",
+                        "retry_status": {"type": "retrying"},
+                    }
+                    events.append(New("session.error", {"error": said}))
+                continue
+            tools = context_tools(name, info)
+            if transcript.tools.get(name) != tools:
+                events.append(New("context.tools", tools))
+        return events
+
+    async def _unless_interrupted(self, work: Awaitable[T], since: int) -> T | None:
+        """Do the work; None when a person interrupted after position `since`."""
+        working = asyncio.ensure_future(work)
+        stopping = asyncio.create_task(self._driver.until(lambda t: t.interrupted > since))
+        try:
+            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() else None
+        finally:
+            working.cancel()
+            stopping.cancel()
+            await asyncio.gather(working, stopping, return_exceptions=True)
+
+    def _tell(self, phase: str, detail: str) -> None:
+        moment = pb.WatchResponse(phase=pb.Phase(name=phase, detail=detail))
+        self._hub.tell(self._driver.session_id, moment)
+
+
+def load_harness(name: str) -> HarnessFactory:
+    """The harness an agent names, by entry point `carpal.harnesses`."""
+    for entry in entry_points(group="carpal.harnesses"):
+        if entry.name == name:
+            factory: HarnessFactory = entry.load()
+            return factory
+    known = ", ".join(sorted(entry.name for entry in entry_points(group="carpal.harnesses")))
+    raise refuse(
+        Reason.CONFIG_INVALID,
+        f"the agent names the harness {name!r}, which is not installed here",
+        action=f"use one of: {known}",
+    )

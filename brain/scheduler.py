@@ -1,0 +1,147 @@
+"""The scheduler: takes the lease of what is runnable and drives it.
+
+An offer is no promise: brains race, the lease decides. A drive that fails is
+released with its reason, which counts as a try; sessiond backs off and, after
+three without progress, parks the session. Other sessions do not notice.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from brain.driver import Driver
+from brain.fleet import Fleet
+from brain.housekeeping import idle_hands
+from brain.leases import Lease, LeaseKeeper
+from brain.log import Appender
+from brain.model import Model
+from brain.runner import Runner
+from brain.watch import WatchHub
+from carpal.backoff import Backoff
+from carpal.client import rpc_errors
+from carpal.errors import CarpalError, refuse
+from carpal.process import only_error
+from carpal.status import Reason
+from carpal.v1 import session_pb2, session_pb2_grpc, types_pb2
+
+log = logging.getLogger(__name__)
+
+SESSIONS_MAX = 200
+"""Sessions one brain drives at once; more wait for a slot."""
+
+
+class Scheduler:
+    """Drives runnable sessions, each in a task of its own."""
+
+    def __init__(
+        self,
+        stub: "session_pb2_grpc.SessionAsyncStub",
+        keeper: LeaseKeeper,
+        appender: Appender,
+        fleet: Fleet,
+        hub: WatchHub,
+        *,
+        model: Model,
+        hand_idle: float,
+    ) -> None:
+        """`hand_idle`: seconds an idle session keeps its hands."""
+        self._stub = stub
+        self._keeper = keeper
+        self._appender = appender
+        self._fleet = fleet
+        self._hub = hub
+        self._model = model
+        self._hand_idle = hand_idle
+        self._driving: dict[str, asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(SESSIONS_MAX)
+
+    async def run(self) -> None:
+        """Take offers; runs until cancelled, then hands its sessions over."""
+        backoff = Backoff(0.1, 2.0)
+        try:
+            while True:
+                stream = self._stub.WatchRunnable(session_pb2.WatchRunnableRequest())
+                try:
+                    with rpc_errors("sessiond"):
+                        async for answer in stream:
+                            backoff.reset()
+                            for offer in answer.sessions:
+                                self._consider(offer)
+                except CarpalError as error:
+                    log.warning("no offers", extra={"error": str(error)})
+                finally:
+                    stream.cancel()
+                await asyncio.sleep(backoff.next())
+        finally:
+            tasks = list(self._driving.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _consider(self, offer: session_pb2.RunnableSession) -> None:
+        if offer.session_id not in self._driving:
+            task = asyncio.create_task(self._take(offer.session_id))
+            self._driving[offer.session_id] = task
+            task.add_done_callback(lambda _: self._driving.pop(offer.session_id))
+
+    async def _take(self, session_id: str) -> None:
+        async with self._slots:
+            try:
+                lease, info = await self._keeper.acquire(f"session/{session_id}")
+            except CarpalError as error:
+                log.debug("not taken", extra={"session": session_id, "error": str(error)})
+                return
+            driver = Driver(session_id, info.workspace, lease, self._stub, self._appender)
+            try:
+                processed, wake_in = await _while_held(
+                    driver, self._drive(driver, info.head.position)
+                )
+            except asyncio.CancelledError:
+                # This brain stops: whoever is next may start at once.
+                await self._keeper.release(lease, processed=info.processed, wake_in=0.0)
+                raise
+            except Exception as raised:  # noqa: BLE001 - the top of a drive: it ends in the log
+                await self._failed(lease, info, only_error(raised))
+            else:
+                await self._keeper.release(lease, processed=processed, wake_in=wake_in)
+
+    async def _failed(
+        self, lease: Lease, info: types_pb2.SessionInfo, error: BaseException
+    ) -> None:
+        if isinstance(error, CarpalError) and error.reason is Reason.STALE_EPOCH:
+            log.info("lease over", extra={"session": info.session_id})
+            self._keeper.drop(lease)
+            return
+        log.error("drive failed", exc_info=error, extra={"session": info.session_id})
+        failure = str(error) or type(error).__name__
+        await self._keeper.release(lease, processed=info.processed, failure=failure)
+
+    async def _drive(self, driver: Driver, head: int) -> tuple[int, float | None]:
+        """What was processed, and in how many seconds to look again."""
+        await driver.until(lambda t: t.head >= head)
+        if driver.transcript.unknown:
+            kinds = ", ".join(sorted({entry.type for entry in driver.transcript.unknown}))
+            raise refuse(
+                Reason.NOT_BUILT, f"the log has events this brain must know and does not: {kinds}"
+            )
+        done = await Runner(driver, self._fleet, self._hub, self._model).run()
+        wake_in = await idle_hands(driver, self._fleet, self._hand_idle)
+        return done.processed, wake_in
+
+
+async def _while_held(
+    driver: Driver, drive: Coroutine[Any, Any, tuple[int, float | None]]
+) -> tuple[int, float | None]:
+    """Drive with the tail following, and only as long as the lease is held."""
+
+    async def until_lost() -> None:
+        await driver.lease.lost.wait()
+        driver.check_lease()
+
+    async with asyncio.TaskGroup() as group:
+        helpers = [group.create_task(driver.follow()), group.create_task(until_lost())]
+        outcome = await drive
+        for helper in helpers:
+            helper.cancel()
+    return outcome
