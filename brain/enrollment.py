@@ -14,6 +14,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from carpal.client import rpc_errors
 from carpal.errors import CarpalError, refuse
+from carpal.server import not_built
 from carpal.status import Reason
 from carpal.v1 import enrollment_pb2 as pb
 from carpal.v1 import enrollment_pb2_grpc, vault_pb2, vault_pb2_grpc

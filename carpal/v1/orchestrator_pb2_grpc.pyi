@@ -54,7 +54,7 @@ class OrchestratorStub:
     | condition | code and reason | caller should |
     |---|---|---|
     | first message is not hello, or a second hello | INVALID_ARGUMENT LINK_VIOLATION | fix the daemon |
-    | hello does not come within 5 s | DEADLINE_EXCEEDED LINK_VIOLATION | dial again with backoff |
+    | hello does not come within 5 s | UNAVAILABLE LINK_SILENT | dial again with backoff |
     | hello names another daemon than the certificate | PERMISSION_DENIED NAME_MISMATCH | use its own name |
     | no contract version in common | FAILED_PRECONDITION VERSION_UNSUPPORTED | upgrade the older end |
     | a newer link of this daemon came | ABORTED LINK_SUPERSEDED | stop; the newer one serves |
@@ -168,7 +168,7 @@ class OrchestratorAsyncStub(OrchestratorStub):
     | condition | code and reason | caller should |
     |---|---|---|
     | first message is not hello, or a second hello | INVALID_ARGUMENT LINK_VIOLATION | fix the daemon |
-    | hello does not come within 5 s | DEADLINE_EXCEEDED LINK_VIOLATION | dial again with backoff |
+    | hello does not come within 5 s | UNAVAILABLE LINK_SILENT | dial again with backoff |
     | hello names another daemon than the certificate | PERMISSION_DENIED NAME_MISMATCH | use its own name |
     | no contract version in common | FAILED_PRECONDITION VERSION_UNSUPPORTED | upgrade the older end |
     | a newer link of this daemon came | ABORTED LINK_SUPERSEDED | stop; the newer one serves |
@@ -291,7 +291,7 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         | condition | code and reason | caller should |
         |---|---|---|
         | first message is not hello, or a second hello | INVALID_ARGUMENT LINK_VIOLATION | fix the daemon |
-        | hello does not come within 5 s | DEADLINE_EXCEEDED LINK_VIOLATION | dial again with backoff |
+        | hello does not come within 5 s | UNAVAILABLE LINK_SILENT | dial again with backoff |
         | hello names another daemon than the certificate | PERMISSION_DENIED NAME_MISMATCH | use its own name |
         | no contract version in common | FAILED_PRECONDITION VERSION_UNSUPPORTED | upgrade the older end |
         | a newer link of this daemon came | ABORTED LINK_SUPERSEDED | stop; the newer one serves |

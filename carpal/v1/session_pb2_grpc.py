@@ -261,8 +261,9 @@ class SessionServicer:
     def Append(self, request_iterator, context):
         """The fast path: frames of groups, pipelined; one ack frame per commit.
         A group is one session's events, all or nothing. Groups of one session
-        commit in the order sent. After a refusal that session's later groups on
-        this stream are refused too, so that nothing lands out of order.
+        commit in the order sent. After a refusal that session's later groups of
+        the same epoch on this stream are refused too, so that nothing lands out
+        of order; a higher epoch starts afresh.
 
         Callers: brain; operator (inbox types only).
         Idempotent: by event id, as EmitEvent; resend what was not acknowledged.

@@ -121,8 +121,9 @@ class SessionStub:
     Append: _grpc.StreamStreamMultiCallable[_session_pb2.AppendRequest, _session_pb2.AppendResponse]
     """The fast path: frames of groups, pipelined; one ack frame per commit.
     A group is one session's events, all or nothing. Groups of one session
-    commit in the order sent. After a refusal that session's later groups on
-    this stream are refused too, so that nothing lands out of order.
+    commit in the order sent. After a refusal that session's later groups of
+    the same epoch on this stream are refused too, so that nothing lands out
+    of order; a higher epoch starts afresh.
 
     Callers: brain; operator (inbox types only).
     Idempotent: by event id, as EmitEvent; resend what was not acknowledged.
@@ -373,8 +374,9 @@ class SessionAsyncStub(SessionStub):
     Append: _aio.StreamStreamMultiCallable[_session_pb2.AppendRequest, _session_pb2.AppendResponse]  # type: ignore[assignment]
     """The fast path: frames of groups, pipelined; one ack frame per commit.
     A group is one session's events, all or nothing. Groups of one session
-    commit in the order sent. After a refusal that session's later groups on
-    this stream are refused too, so that nothing lands out of order.
+    commit in the order sent. After a refusal that session's later groups of
+    the same epoch on this stream are refused too, so that nothing lands out
+    of order; a higher epoch starts afresh.
 
     Callers: brain; operator (inbox types only).
     Idempotent: by event id, as EmitEvent; resend what was not acknowledged.
@@ -670,8 +672,9 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_session_pb2.AppendResponse], _abc.AsyncIterator[_session_pb2.AppendResponse]]:
         """The fast path: frames of groups, pipelined; one ack frame per commit.
         A group is one session's events, all or nothing. Groups of one session
-        commit in the order sent. After a refusal that session's later groups on
-        this stream are refused too, so that nothing lands out of order.
+        commit in the order sent. After a refusal that session's later groups of
+        the same epoch on this stream are refused too, so that nothing lands out
+        of order; a higher epoch starts afresh.
 
         Callers: brain; operator (inbox types only).
         Idempotent: by event id, as EmitEvent; resend what was not acknowledged.

@@ -1,0 +1,47 @@
+"""The authorization table covers the contract, and denies what it does not name."""
+
+from carpal.authz import ANYONE, METHODS, allowed
+from carpal.identity import Role
+from tests.test_contract import FILES, comment_of
+
+RPCS = {
+    f"/{service.full_name}/{method.name}": file.DESCRIPTOR.name
+    for file in FILES
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+
+
+def test_every_rpc_has_a_row() -> None:
+    assert set(RPCS) <= set(METHODS)
+
+
+def test_no_row_names_an_rpc_that_does_not_exist() -> None:
+    assert {m for m in METHODS if m.startswith("/carpal.")} == set(RPCS)
+
+
+def test_what_has_no_row_is_denied_to_every_role() -> None:
+    assert not any(allowed("/carpal.v1.Session/DropEverything", role) for role in Role)
+
+
+def test_rows_agree_with_the_callers_named_in_the_contract() -> None:
+    for method, file in RPCS.items():
+        callers = next(
+            line
+            for line in comment_of(file, method.rpartition("/")[2]).splitlines()
+            if line.startswith("Callers:")
+        )
+        if METHODS[method] is ANYONE:
+            assert "anyone" in callers, method
+        for role in METHODS[method]:
+            assert role in callers, f"{method} allows {role}, which its comment does not name"
+
+
+def test_a_daemon_reaches_nothing_but_its_brain() -> None:
+    reachable = {method for method in RPCS if allowed(method, Role.DAEMON)}
+    assert reachable == {
+        "/carpal.v1.Orchestrator/Connect",
+        "/carpal.v1.Orchestrator/Attach",
+        "/carpal.v1.Orchestrator/ReadBlob",
+        "/carpal.v1.Orchestrator/WriteBlob",
+    }
