@@ -1,7 +1,7 @@
 """The Enrollment service: what a machine without a certificate may ask.
 
 It only relays. The vault checks every proof and signs, so a taken-over brain
-mints nothing; what is not overridden is not built yet.
+mints nothing.
 """
 
 import logging

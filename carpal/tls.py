@@ -168,8 +168,10 @@ def certificate_request(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder, and those above it, for the owner's eyes only."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Make a folder, and those above it that are missing, for the owner's eyes only."""
+    if not path.parent.exists():
+        private_folder(path.parent)  # `parents=True` would leave these open to others
+    path.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_file(path: Path, data: bytes, mode: int = 0o600) -> None:

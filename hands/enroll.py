@@ -66,13 +66,19 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
-class EnrolledAs:
+class Renewed:
     """An identity that was written, and when to ask for the next."""
 
     identity: Identity
     renew_after: timedelta
     server_time: datetime
     """The brain's clock at its answer, in UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolledAs(Renewed):
+    """A first identity, and where to dial with it."""
+
     links: Links
 
 
@@ -119,7 +125,7 @@ async def enroll(token: Token, identity_dir: Path) -> EnrolledAs:
     )
 
 
-async def renew(identity_dir: Path, address: str, probe: Probe | None = None) -> EnrolledAs:
+async def renew(identity_dir: Path, address: str, probe: Probe | None = None) -> Renewed:
     """Get the next certificate for a new key, by proof of the old one.
 
     With `probe` the new identity is connected with before it replaces the old
@@ -148,12 +154,7 @@ async def renew(identity_dir: Path, address: str, probe: Probe | None = None) ->
     if probe is not None:
         await probe(candidate)
     files.promote()
-    return EnrolledAs(
-        identity,
-        answer.renew_after.ToTimedelta(),
-        answer.server_time.ToDatetime(UTC),
-        Links.load(links_path(identity_dir)),
-    )
+    return Renewed(identity, answer.renew_after.ToTimedelta(), answer.server_time.ToDatetime(UTC))
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ async def trust(state: Path, trust_domain: str = DEFAULT_TRUST_DOMAIN) -> AsyncI
             )
         )
         channel = await stack.enter_async_context(dial(vault_server.address, Role.VAULT, brain))
-        relay = EnrollmentService(vault_pb2_grpc.VaultStub(channel), lambda: BRAINS)  # type: ignore[abstract]
+        relay = EnrollmentService(vault_pb2_grpc.VaultStub(channel), lambda: BRAINS)
         enrollment_server = await stack.enter_async_context(
             serve(
                 "127.0.0.1:0",

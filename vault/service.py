@@ -1,7 +1,4 @@
-"""The Vault service over gRPC: messages in and out, nothing decided here.
-
-What is not overridden is not built yet, and the server says so.
-"""
+"""The Vault service over gRPC: messages in and out, nothing decided here."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from carpal import __version__, signed
 from carpal.errors import invalid
 from carpal.proof import ca_pin
-from carpal.server import caller
+from carpal.server import caller, not_built
 from carpal.tls import IdentityFiles
 from carpal.v1 import vault_pb2 as pb
 from carpal.v1 import vault_pb2_grpc
@@ -30,6 +27,17 @@ T = TypeVar("T")
 
 class VaultService(vault_pb2_grpc.VaultServicer):
     """What of the vault is built: the certificate authority."""
+
+    Unseal = not_built
+    RevokeIdentity = not_built
+    CreateCredential = not_built
+    UpdateCredential = not_built
+    ListCredentials = not_built
+    ArchiveCredential = not_built
+    ValidateCredential = not_built
+    GrantSession = not_built
+    RevokeSession = not_built
+    ReadAudit = not_built
 
     def __init__(
         self,

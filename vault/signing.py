@@ -59,8 +59,8 @@ class Signer:
         now = self._now()
         seconds = int(now.timestamp())
         origin, digest, proof_digest = f"token:{token_id}", _digest(csr_der), _digest(proof)
+        self._store.erase_expired_secrets(seconds)  # kept, whatever becomes of this request
         with self._store.transaction():
-            self._store.erase_expired_secrets(seconds)
             token = self._store.token(token_id)
             secret = token.secret if token else b""
             right = hmac.compare_digest(enrol_proof(secret or _NO_SECRET, token_id, csr_der), proof)

@@ -55,8 +55,8 @@ class Tokens:
         digest = _content_digest(secret, name, pool, workspace, life)
         now = self._now()
         seconds = int(now.timestamp())
+        self._store.erase_expired_secrets(seconds)  # kept, whatever becomes of this request
         with self._store.transaction():
-            self._store.erase_expired_secrets(seconds)
             known = self._store.token(token_id)
             if known is not None:
                 if hmac.compare_digest(known.content_digest, digest):
@@ -78,15 +78,13 @@ class Tokens:
     def list(self, operator: Identity, workspace: str) -> list[TokenRow]:
         """The tokens of the operator's workspace."""
         own = own_workspace(operator, workspace)
-        with self._store.transaction():
-            self._store.erase_expired_secrets(int(self._now().timestamp()))
-            return self._store.tokens(own)
+        self._store.erase_expired_secrets(int(self._now().timestamp()))
+        return self._store.tokens(own)
 
     def revoke(self, operator: Identity, token_id: str) -> None:
         """Make a token of the operator's workspace useless; one that is gone is that already."""
         check_id(token_id, "token_id")
-        with self._store.transaction():
-            self._store.revoke_token(token_id, operator.workspace, int(self._now().timestamp()))
+        self._store.revoke_token(token_id, operator.workspace, int(self._now().timestamp()))
 
     def _check_name_free(self, name: str, workspace: str) -> None:
         """A daemon's URI does not hold its workspace, so a name may be of one workspace only."""

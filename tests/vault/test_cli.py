@@ -1,0 +1,243 @@
+"""`carpal vault`: what it makes, what it never does twice, and how it says no."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from carpal.client import dial
+from carpal.errors import BadInput, CarpalError
+from carpal.identity import Role
+from carpal.process import interpreter
+from carpal.tls import IdentityFiles, write_file
+from carpal.v1 import vault_pb2, vault_pb2_grpc
+from tests.pki import Pki
+from vault.cli import vault
+from vault.files import VaultFiles
+
+WAIT = 20
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+def carpal_vault(*arguments: str | Path, environ: dict[str, str] | None = None) -> str:
+    """What the command printed; CarpalErrors come out as they are raised."""
+    result = CliRunner().invoke(
+        vault, [str(one) for one in arguments], standalone_mode=False, env=environ
+    )
+    if result.exception is not None:
+        raise result.exception
+    return result.output
+
+
+def test_init_makes_the_ca_and_an_identity_for_every_process(state: Path) -> None:
+    said = carpal_vault("init", "--state-dir", state, "--brain", "a", "--brain", "b")
+    folders = ["vault", "sessiond", "brain/a", "brain/b", "operator"]
+    loaded = [IdentityFiles(state / folder / "identity").load_valid() for folder in folders]
+    assert [one.identity.uri.removeprefix("spiffe://carpal.internal/") for one in loaded] == [
+        "vault/vault",
+        "sessiond/sessiond",
+        "brain/a",
+        "brain/b",
+        "operator/operator",
+    ]
+    assert loaded[-1].identity.workspace == "default"
+    assert all(one.identity.uri in said for one in loaded)
+    assert "carpal vault run" in said
+    # A server's chain ends with the CA, for machines that enrol.
+    assert loaded[2].chain.endswith(VaultFiles(state).load_authority().pem)
+
+
+def test_what_init_writes_is_for_the_owner_alone(state: Path) -> None:
+    carpal_vault("init", "--state-dir", state)
+    assert all(path.stat().st_mode & 0o077 == 0 for path in [state, *state.rglob("*")])
+
+
+def test_init_never_makes_a_ca_twice(state: Path) -> None:
+    carpal_vault("init", "--state-dir", state)
+    before = snapshot(state)
+    with pytest.raises(BadInput, match="already; nothing was changed") as raised:
+        carpal_vault("init", "--state-dir", state, "--brain", "another")
+    assert raised.value.exit_code == 2
+    assert snapshot(state) == before
+
+
+def test_init_does_not_write_over_identities_of_another_vault(state: Path) -> None:
+    Pki(state / "elsewhere").issue("sessiond", "s", directory=state / "sessiond" / "identity")
+    before = snapshot(state / "sessiond")
+    with pytest.raises(BadInput, match="another vault"):
+        carpal_vault("init", "--state-dir", state)
+    assert snapshot(state / "sessiond") == before
+    assert not VaultFiles(state).has_authority()
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("--brain", "Brain One"), ("--operator", ""), ("--workspace", "a/b"), ("--trust-domain", "X")],
+)
+def test_a_bad_name_makes_nothing(state: Path, flag: str, value: str) -> None:
+    with pytest.raises(CarpalError):
+        carpal_vault("init", "--state-dir", state, flag, value)
+    assert not VaultFiles(state).has_authority()
+
+
+def test_the_state_folder_may_come_from_the_environment(state: Path) -> None:
+    carpal_vault("init", environ={"CARPAL_STATE": str(state)})
+    assert VaultFiles(state).has_authority()
+
+
+def test_issue_renews_an_identity_with_its_claims(state: Path, tmp_path: Path) -> None:
+    carpal_vault("init", "--state-dir", state)
+    out = tmp_path / "daemon"
+    common = ("issue", "daemon", "build-1", "--state-dir", state, "--out", out)
+    carpal_vault(*common, "--workspace", "acme", "--pool", "gpu")
+    first = IdentityFiles(out).load_valid()
+    said = carpal_vault(*common)
+    second = IdentityFiles(out).load_valid()
+    assert (second.identity.workspace, second.identity.pool) == ("acme", "gpu")
+    assert second.identity.serial != first.identity.serial
+    assert second.key_pem != first.key_pem
+    assert second.identity.uri in said
+
+
+def test_issue_writes_where_the_process_looks(state: Path) -> None:
+    carpal_vault("init", "--state-dir", state)
+    carpal_vault("issue", "brain", "brain-9", "--state-dir", state)
+    assert IdentityFiles(state / "brain" / "brain-9" / "identity").load_valid()
+
+
+def test_issue_does_not_write_over_another_identity(state: Path) -> None:
+    carpal_vault("init", "--state-dir", state)
+    before = snapshot(state / "operator")
+    with pytest.raises(BadInput, match="nothing was changed"):
+        carpal_vault("issue", "operator", "eve", "--state-dir", state)
+    assert snapshot(state / "operator") == before
+
+
+def test_a_name_of_another_workspace_is_not_issued(state: Path, tmp_path: Path) -> None:
+    carpal_vault("init", "--state-dir", state)
+    common = ("issue", "daemon", "d", "--state-dir", state)
+    carpal_vault(*common, "--out", tmp_path / "a", "--workspace", "acme")
+    with pytest.raises(BadInput, match="'acme'"):
+        carpal_vault(*common, "--out", tmp_path / "b", "--workspace", "other")
+
+
+def test_commands_before_init_say_so(state: Path) -> None:
+    with pytest.raises(BadInput, match="carpal vault init"):
+        carpal_vault("issue", "brain", "b", "--state-dir", state)
+    code, said = refused("run", "--state-dir", state, "--listen", "127.0.0.1:0")
+    assert (code, "carpal vault init" in said) == (2, True)
+
+
+def test_an_open_or_damaged_ca_key_is_refused(state: Path) -> None:
+    carpal_vault("init", "--state-dir", state)
+    key = VaultFiles(state).ca_key
+    key.chmod(0o644)
+    with pytest.raises(BadInput, match="chmod 600"):
+        carpal_vault("issue", "brain", "b", "--state-dir", state)
+    write_file(key, b"junk")
+    with pytest.raises(BadInput, match="damaged"):
+        carpal_vault("issue", "brain", "b", "--state-dir", state)
+
+
+def test_an_unknown_key_of_the_config_file_is_named(state: Path, tmp_path: Path) -> None:
+    config = tmp_path / "vault.toml"
+    config.write_text('lisen = "127.0.0.1:0"\n')
+    code, said = refused("run", "--state-dir", state, "--config", config)
+    assert (code, "'lisen'" in said) == (2, True)
+
+
+def test_run_serves_until_a_signal_and_keeps_others_out(state: Path) -> None:
+    carpal_vault("init", "--state-dir", state)
+    with running(state) as (process, address):
+        files = VaultFiles(state).identity(Role.OPERATOR, "operator")
+        assert asyncio.run(trust_domain(address, files)) == "carpal.internal"
+        code, said = refused("run", "--state-dir", state, "--listen", "127.0.0.1:0")
+        assert (code, "in use by another vault" in said) == (2, True)
+        carpal_vault("issue", "brain", "brain-1", "--state-dir", state)  # works meanwhile
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=WAIT)
+    assert process.returncode == 0
+    assert "Traceback" not in errors
+
+
+def test_a_port_in_use_is_one_clear_line(state: Path, tmp_path: Path) -> None:
+    carpal_vault("init", "--state-dir", state)
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, said = refused("run", "--state-dir", state, "--listen", listen)
+    assert (code, listen in said) == (2, True)
+
+
+def test_an_expired_certificate_is_one_clear_line(state: Path) -> None:
+    carpal_vault("init", "--state-dir", state)
+    pki = Pki(state)
+    pki.authority = VaultFiles(state).load_authority()
+    past = datetime.now(UTC) - timedelta(days=2)
+    pki.issue(
+        "vault",
+        "vault",
+        not_before=past,
+        not_after=past + timedelta(days=1),
+        directory=state / "vault" / "identity",
+    )
+    code, said = refused("run", "--state-dir", state, "--listen", "127.0.0.1:0")
+    assert (code, "expired at" in said, "cert.pem" in said) == (4, True, True)
+
+
+async def trust_domain(address: str, files: IdentityFiles) -> str:
+    async with dial(address, Role.VAULT, files) as channel:
+        stub = vault_pb2_grpc.VaultStub(channel)
+        status = await stub.GetStatus(vault_pb2.GetStatusRequest(), timeout=WAIT)
+    return status.trust_domain
+
+
+def refused(*arguments: str | Path) -> tuple[int, str]:
+    """Exit code and the one line of a command that must say no."""
+    done = subprocess.run(
+        [*interpreter(), "vault", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=False,
+    )
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("carpal: ")
+    return done.returncode, line
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@contextmanager
+def running(state: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`carpal vault run`, once it said that it serves."""
+    reader, writer = os.pipe()
+    arguments = ["vault", "run", "--state-dir", str(state), "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(
+        [*interpreter(), *arguments, "--ready-fd", str(writer)],
+        pass_fds=[writer],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(writer)
+    try:
+        with os.fdopen(reader) as pipe:
+            yield process, json.loads(pipe.readline())["address"]
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
