@@ -2,7 +2,8 @@
 
 A token's secret is kept as it is, because an HMAC needs the secret itself;
 encryption at rest comes with the seal. It is erased when the token is used,
-revoked or found expired, and SQLite overwrites what it frees.
+revoked or found expired, and SQLite overwrites what it frees (in its
+write-ahead log at the next checkpoint, by when the secret opens nothing).
 
 Calls are synchronous and must not overlap: the service makes them from one thread.
 """
