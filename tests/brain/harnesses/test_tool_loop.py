@@ -1,0 +1,123 @@
+"""The tool loop decides from the log alone, so any driver goes on where one died."""
+
+from brain.effects import CallModel, Emit, Execute, Failed, Finish, Replied, Sleep
+from brain.harnesses.tool_loop import MAX_FAILURES, tool_loop
+from tests.brain.logs import Log
+
+TOOL = {"name": "bash", "description": "d", "input_schema": {"type": "object"}}
+
+
+def test_it_calls_the_model_with_system_tools_and_everything_said() -> None:
+    log = Log()
+    log.add("context.tools", {"hand": "shell", "type": "process", "tools": [TOOL]})
+    log.add("context.tools", {"hand": "build", "type": "process", "tools": [TOOL]})
+    log.say("go")
+    effect = next(tool_loop(log.transcript))
+    assert isinstance(effect, CallModel)
+    assert effect.system == "be brief"
+    assert [tool["name"] for tool in effect.tools] == ["bash", "build__bash"]
+    assert effect.through == log.transcript.head
+
+
+def test_it_runs_all_open_calls_together_then_answers_their_results() -> None:
+    log = Log()
+    log.say("go")
+    harness = tool_loop(log.transcript)
+    next(harness)
+    calls = log.reply(log.ask(), calls=("a", "b"))
+    effect = harness.send(Replied("tool_use"))
+    assert effect == Execute(tuple(calls))
+    for call in calls:
+        log.result(call)
+    assert isinstance(harness.send(None), CallModel)
+    log.reply(log.ask(), "done")
+    assert harness.send(Replied("end_turn")) == Finish("end_turn")
+
+
+def test_a_new_driver_first_settles_the_calls_it_finds_open() -> None:
+    log = Log()
+    log.say("go")
+    first, second = log.reply(log.ask(), calls=("a", "b"))
+    log.result(first)
+    assert next(tool_loop(log.transcript)) == Execute((second,))
+
+
+def test_a_new_driver_finds_nothing_to_do_when_nothing_is_open() -> None:
+    log = Log()
+    log.say("go")
+    log.reply(log.ask(), "done")
+    assert next(tool_loop(log.transcript)) == Finish("end_turn")
+
+
+def test_a_failed_model_call_is_said_waited_for_and_made_again() -> None:
+    log = Log()
+    log.say("go")
+    harness = tool_loop(log.transcript)
+    next(harness)
+    request = log.ask()
+    log.add(
+        "span.model_request_end",
+        {
+            "model_request_start_id": request,
+            "is_error": True,
+            "error": {"type": "model_overloaded_error"},
+        },
+    )
+    said = harness.send(Failed("model_overloaded_error", "busy", True, retry_after=2.0))
+    assert isinstance(said, Emit)
+    assert said.data["error"]["retry_status"] == {"type": "retrying"}
+    assert harness.send(1) == Sleep(2.0)
+    assert isinstance(harness.send(None), CallModel)
+
+
+def test_a_model_that_keeps_failing_ends_the_turn() -> None:
+    log = Log()
+    log.say("go")
+    harness = tool_loop(log.transcript)
+    effect = next(harness)
+    for _ in range(MAX_FAILURES):
+        assert isinstance(effect, CallModel)
+        request = log.ask()
+        log.add(
+            "span.model_request_end",
+            {
+                "model_request_start_id": request,
+                "is_error": True,
+                "error": {"type": "model_overloaded_error"},
+            },
+        )
+        effect = harness.send(Failed("model_overloaded_error", "busy", retryable=True))
+        assert isinstance(effect, Emit)
+        effect = harness.send(1)
+        if isinstance(effect, Sleep):
+            effect = harness.send(None)
+    assert effect == Finish("retries_exhausted")
+
+
+def test_a_call_nobody_may_retry_ends_the_turn_at_once() -> None:
+    log = Log()
+    log.say("go")
+    harness = tool_loop(log.transcript)
+    next(harness)
+    said = harness.send(Failed("authentication_error", "no key", retryable=False))
+    assert isinstance(said, Emit)
+    assert said.data["error"]["retry_status"] == {"type": "exhausted"}
+    assert harness.send(1) == Finish("retries_exhausted")
+
+
+def test_an_interrupted_turn_finishes_without_another_call() -> None:
+    log = Log()
+    log.say("go")
+    harness = tool_loop(log.transcript)
+    next(harness)
+    log.add("user.interrupt")
+    assert harness.send(Failed("interrupted", "stop", retryable=False)) == Finish("end_turn")
+
+
+def test_a_refusal_is_the_stop_reason() -> None:
+    log = Log()
+    log.say("go")
+    harness = tool_loop(log.transcript)
+    next(harness)
+    log.reply(log.ask(), "I will not", stop="refusal")
+    assert harness.send(Replied("refusal")) == Finish("refusal")

@@ -1,0 +1,159 @@
+"""The transcript says what the log says: open calls, hands, what waits for the model."""
+
+import pytest
+
+from brain.transcript import Entry, Transcript
+from tests.brain.logs import Log
+
+
+def test_a_new_message_wants_the_model_and_its_answer_settles_it() -> None:
+    log = Log()
+    log.say("hello")
+    assert log.transcript.wants_model()
+    log.reply(log.ask(), "hi")
+    assert not log.transcript.wants_model()
+
+
+def test_a_message_that_came_while_the_model_wrote_is_still_to_be_answered() -> None:
+    log = Log()
+    log.say("first")
+    request = log.ask()
+    log.say("second")
+    log.reply(request, "to the first")
+    assert log.transcript.wants_model()
+
+
+def test_a_call_is_open_until_its_first_result_and_a_second_changes_nothing() -> None:
+    log = Log()
+    log.say("go")
+    (call,) = log.reply(log.ask(), calls=("true",))
+    assert [c.call_id for c in log.transcript.open_calls()] == [call]
+    log.result(call, "true outcome")
+    log.result(call, "another", outcome="error")
+    assert not log.transcript.open_calls()
+    assert log.transcript.calls[call].result is not None
+    assert log.transcript.calls[call].result["content"][0]["text"] == "true outcome"
+    assert log.transcript.wants_model()
+
+
+def test_results_of_calls_made_before_an_interrupt_want_no_model() -> None:
+    log = Log()
+    log.say("go")
+    (call,) = log.reply(log.ask(), calls=("sleep 9",))
+    log.add("user.interrupt")
+    assert log.transcript.stopped(log.transcript.calls[call])
+    log.result(call, outcome="cancelled")
+    assert not log.transcript.wants_model()
+    log.say("go on")
+    assert log.transcript.wants_model()
+
+
+def test_a_model_call_whose_driver_died_is_made_again() -> None:
+    log = Log()
+    log.say("go")
+    dead = log.ask()
+    assert log.transcript.open_request() is not None
+    log.reply(log.ask(), "here")
+    assert log.transcript.open_request() is None
+    assert log.transcript.requests[dead].failed
+    assert not log.transcript.wants_model()
+
+
+def test_failures_count_up_and_start_over_with_a_reply_or_a_message() -> None:
+    log = Log()
+    log.say("go")
+    for count in (1, 2):
+        request = log.ask()
+        log.add(
+            "span.model_request_end",
+            {
+                "model_request_start_id": request,
+                "is_error": True,
+                "error": {"type": "model_overloaded_error"},
+            },
+        )
+        assert log.transcript.failures == count
+    log.say("again")
+    assert log.transcript.failures == 0
+
+
+def test_an_interrupted_model_call_is_no_failure() -> None:
+    log = Log()
+    log.say("go")
+    request = log.ask()
+    log.add("user.interrupt")
+    log.add(
+        "span.model_request_end",
+        {"model_request_start_id": request, "is_error": True, "error": {"type": "interrupted"}},
+    )
+    assert log.transcript.failures == 0
+    assert not log.transcript.wants_model()
+
+
+def test_a_turn_given_up_is_not_taken_up_again_without_a_new_message() -> None:
+    log = Log()
+    log.say("go")
+    log.add(
+        "session.status_idle",
+        {"stop_reason": {"type": "retries_exhausted"}, "through": log.transcript.head},
+    )
+    assert not log.transcript.wants_model()
+
+
+def test_a_call_belongs_to_the_hand_its_name_meant_at_its_position() -> None:
+    log = Log()
+    log.say("go")
+    log.provision("h1")
+    (call,) = log.reply(log.ask(), calls=("a",))
+    log.add("hand.lost", {"hand_id": "h1", "name": "shell", "reason": "gone"})
+    log.provision("h2")
+    hand = log.transcript.hand_of(log.transcript.calls[call])
+    assert hand is not None
+    assert hand.hand_id == "h1", "it never moves to another hand"
+
+
+def test_a_call_made_before_any_hand_belongs_to_the_first_provisioned_afterwards() -> None:
+    log = Log()
+    log.say("go")
+    (call,) = log.reply(log.ask(), calls=("a",))
+    assert log.transcript.hand_of(log.transcript.calls[call]) is None
+    log.provision("b1", name="build")
+    log.provision("h1")
+    log.add("hand.lost", {"hand_id": "h1", "name": "shell", "reason": "gone"})
+    log.provision("h2")
+    hand = log.transcript.hand_of(log.transcript.calls[call])
+    assert hand is not None
+    assert hand.hand_id == "h1"
+
+
+def test_a_hand_asked_for_by_a_driver_that_died_is_found_again() -> None:
+    log = Log()
+    log.request_hand("h1")
+    requested = log.transcript.requested_hand("shell")
+    assert requested is not None
+    assert requested.hand_id == "h1"
+    log.add("hand.provision_failed", {"hand_id": "h1", "name": "shell", "reason": "X"})
+    assert log.transcript.requested_hand("shell") is None
+
+
+def test_results_raise_the_highest_journal_position_the_log_noted() -> None:
+    log = Log()
+    log.provision("h1", sequence=3)
+    log.say("go")
+    first, second = log.reply(log.ask(), calls=("a", "b"))
+    log.result(first, hand_id="h1", sequence=9)
+    log.result(second, hand_id="h1", sequence=7)
+    assert log.transcript.hands["h1"].sequence == 9
+
+
+def test_an_unknown_event_is_skipped_unless_it_must_be_understood() -> None:
+    log = Log()
+    log.add("future.thing")
+    assert not log.transcript.unknown
+    log.add("future.thing", must=True)
+    assert [entry.type for entry in log.transcript.unknown] == ["future.thing"]
+
+
+def test_a_gap_in_positions_is_refused() -> None:
+    with pytest.raises(ValueError, match="came after"):
+        Transcript().apply(Entry(2, "x", "user.message", {}))
