@@ -1,0 +1,184 @@
+"""`carpal fleet`: the daemons that serve a workspace, and the tokens that let more in."""
+
+import asyncio
+import json
+import re
+import secrets
+from datetime import UTC, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from google.protobuf import duration_pb2
+
+from carpal import process
+from carpal.client import rpc_errors
+from carpal.errors import invalid, refuse
+from carpal.ids import check_name, new_id
+from carpal.operator.connection import (
+    ANSWER_SECONDS,
+    Found,
+    check_address,
+    connect,
+    connect_vault,
+    operator_options,
+)
+from carpal.operator.events import printable, rfc3339
+from carpal.proof import SECRET_BYTES, Token
+from carpal.status import Reason
+from carpal.tls import write_file
+from carpal.v1 import orchestrator_pb2, vault_pb2
+
+if TYPE_CHECKING:
+    from carpal.v1.orchestrator_pb2_grpc import OrchestratorAsyncStub
+
+_DURATION = re.compile(r"([0-9]{1,6})([smh])\Z")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours"}
+
+
+@click.group()
+def fleet() -> None:
+    """Daemons: list them, make enrolment tokens."""
+
+
+@fleet.command("ls")
+@click.option("--json", "as_json", is_flag=True, help="One object a line.")
+@operator_options
+def ls(*, found: Found, as_json: bool) -> None:
+    """List the workspace's daemons, at whichever brain holds their link."""
+
+    async def ask(brain: "OrchestratorAsyncStub") -> orchestrator_pb2.ListDaemonsResponse:
+        request = orchestrator_pb2.ListDaemonsRequest()
+        return await brain.ListDaemons(request, timeout=ANSWER_SECONDS)
+
+    async def main(stop: asyncio.Event) -> None:
+        async with connect(found) as operator:
+            answer: orchestrator_pb2.ListDaemonsResponse = await operator.ask_a_brain(
+                ask, no_brain="no brain is live, so nobody knows the daemons"
+            )
+        for info in sorted(answer.daemons, key=lambda info: info.daemon_id):
+            row = daemon_row(info)
+            click.echo(json.dumps(row) if as_json else daemon_text(row))
+        if not answer.daemons and not as_json:
+            click.echo("no daemons yet: make a token with `carpal fleet token`", err=True)
+
+    process.run(main)
+
+
+@fleet.command()
+@click.option("--name", required=True, help="Name the daemon gets.")
+@click.option("--pool", default="", help="Pool it belongs to.")
+@click.option("--ttl", default="1h", show_default=True, help="1m to 24h: how long it is good.")
+@click.option(
+    "--enroll", metavar="HOST:PORT", help="Where the machine enrols. [default: a live brain's]"
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="Write the token here, for its owner's eyes only, instead of to stdout.",
+)  # fmt: skip
+@operator_options
+def token(
+    *, found: Found, name: str, pool: str, ttl: str, enroll: str | None, out: Path | None
+) -> None:
+    """Make a token with which one machine enrols, once.
+
+    The token holds a secret: move it as you would move a password.
+    """
+    check_name(name, "--name")
+    if pool:
+        check_name(pool, "--pool")
+    lifetime = parse_ttl(ttl)
+    if enroll is not None:
+        check_address(enroll, "--enroll")
+
+    async def main(stop: asyncio.Event) -> None:
+        made = await make_token(found, name=name, pool=pool, ttl=lifetime, enroll=enroll)
+        line = made.text() + "\n"
+        if out is None:
+            click.echo(line, nl=False)
+        else:
+            try:
+                write_file(out, line.encode())
+            except OSError as error:
+                raise invalid("--out", f"{out}: {error.strerror}") from None
+        held = f"--token-file {out or '-'}"
+        click.echo(
+            f"carpal: good once within {ttl}, for daemon {name!r}, enrolling at {made.address}; "
+            f"on that machine: carpal hand enroll {held}, then: carpal hand run",
+            err=True,
+        )
+
+    process.run(main)
+
+
+async def make_token(
+    found: Found, *, name: str, pool: str, ttl: timedelta, enroll: str | None = None
+) -> Token:
+    """A token whose secret is made here and registered with the vault."""
+    address = enroll or await _enrolment_address(found)
+    token_id, secret = new_id("tok"), secrets.token_bytes(SECRET_BYTES)
+    lifetime = duration_pb2.Duration()
+    lifetime.FromTimedelta(ttl)
+    async with connect_vault(found) as vault:
+        with rpc_errors(f"vault at {found.vault}"):
+            answer = await vault.CreateToken(
+                vault_pb2.CreateTokenRequest(
+                    token_id=token_id, secret=secret, name=name, pool=pool, ttl=lifetime
+                ),
+                timeout=ANSWER_SECONDS,
+            )
+    return Token(address, tuple(answer.ca_pins), token_id, secret)
+
+
+def parse_ttl(text: str) -> timedelta:
+    """`90s`, `30m` or `12h`; INVALID_FIELD otherwise, or outside 1 minute to 24 hours."""
+    match = _DURATION.match(text)
+    if match is None:
+        raise invalid("--ttl", f"{text!r} is not a number and s, m or h, such as 1h")
+    ttl = timedelta(**{_UNITS[match.group(2)]: int(match.group(1))})
+    if not timedelta(minutes=1) <= ttl <= timedelta(hours=24):
+        raise invalid("--ttl", f"{text} is not between 1m and 24h")
+    return ttl
+
+
+def daemon_row(info: orchestrator_pb2.DaemonInfo) -> dict[str, Any]:
+    """A daemon as `fleet ls` shows it."""
+    expires = info.certificate_expires.ToDatetime(tzinfo=UTC)
+    return {
+        "daemon_id": info.daemon_id,
+        "state": info.state,
+        "brain": info.brain or None,
+        "types": list(info.types),
+        "hands": info.capacity.hands,
+        "labels": dict(info.labels),
+        "certificate_expires": rfc3339(expires) if info.HasField("certificate_expires") else None,
+        "pool": info.pool or None,
+        "version": info.version or None,
+    }
+
+
+def daemon_text(row: dict[str, Any]) -> str:
+    """That row for people."""
+    labels = " ".join(f"{key}={value}" for key, value in sorted(row["labels"].items()))
+    parts = [
+        f"{row['daemon_id']:<20}",
+        f"{row['state']:<9}",
+        f"at {row['brain'] or 'no brain':<12}",
+        f"{row['hands']} hands",
+        f"types {','.join(row['types']) or 'none'}",
+        f"certificate until {(row['certificate_expires'] or '?')[:16]}Z",
+        labels,
+    ]
+    return printable("  ".join(parts)).rstrip()
+
+
+async def _enrolment_address(found: Found) -> str:
+    async with connect(found) as operator:
+        for lease in await operator.brains():
+            if address := lease.attributes.get("enroll"):
+                return address
+    raise refuse(
+        Reason.UNREACHABLE,
+        "no live brain says where machines enrol",
+        action="start a brain, or give --enroll HOST:PORT",
+    )

@@ -1,0 +1,25 @@
+"""Saying something to a session: an inbox event that wakes it."""
+
+from carpal.client import rpc_errors
+from carpal.ids import new_id
+from carpal.operator.agent import message_data
+from carpal.operator.connection import ANSWER_SECONDS, Operator
+from carpal.v1 import session_pb2, types_pb2
+
+
+async def send_message(operator: Operator, session_id: str, text: str) -> types_pb2.Event:
+    """Append a `user.message`; the event as the log has it."""
+    return await _emit(operator, session_id, "user.message", message_data(text))
+
+
+async def send_interrupt(operator: Operator, session_id: str) -> types_pb2.Event:
+    """Append a `user.interrupt`: the running call is cancelled and the session goes idle."""
+    return await _emit(operator, session_id, "user.interrupt", b"{}")
+
+
+async def _emit(operator: Operator, session_id: str, kind: str, data: bytes) -> types_pb2.Event:
+    event = types_pb2.NewEvent(id=new_id("sevt"), type=kind, data=data)
+    request = session_pb2.EmitEventRequest(session_id=session_id, event=event, wake=True)
+    with rpc_errors(operator.sessiond):
+        answer = await operator.sessions.EmitEvent(request, timeout=ANSWER_SECONDS)
+    return answer.event

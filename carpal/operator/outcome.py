@@ -1,0 +1,80 @@
+"""How a turn ends: events → stop reason, usage, exit code. Pure."""
+
+from datetime import datetime
+from typing import Any
+
+from carpal.operator.events import data_of, object_in, time_of
+from carpal.v1 import types_pb2
+
+DONE, FAILED, A_PERSON_MUST_ACT, BUDGET_REACHED = 0, 1, 10, 11
+
+_EXIT_CODES = {
+    "end_turn": DONE,
+    "requires_action": A_PERSON_MUST_ACT,
+    "budget_reached": BUDGET_REACHED,
+}
+_OVER = {"session.status_terminated": "terminated", "session.deleted": "deleted"}
+"""Types after which nothing more comes, and the stop reason we give them."""
+
+
+def exit_code(stop_reason: str) -> int:
+    """The command's exit code for a stop reason; what is not a known success is a failure."""
+    return _EXIT_CODES.get(stop_reason, FAILED)
+
+
+class Turn:
+    """The session's work on one message, from the log alone.
+
+    `message` is the message's position. An idle that follows it ends the turn
+    only if the driver had seen the message: one that was appended in the same
+    moment as the message still belongs to the turn before.
+    """
+
+    def __init__(self, message: int, *, seen: bool = False) -> None:
+        self.stop_reason = ""
+        self.usage: dict[str, int] = {}
+        self.events = 0
+        self._message = message
+        self._seen = seen
+        self._first: datetime | None = None
+        self._last: datetime | None = None
+
+    @property
+    def seconds(self) -> float:
+        """From the first event taken to the last, on the store's clock."""
+        if self._first is None or self._last is None:
+            return 0.0
+        return (self._last - self._first).total_seconds()
+
+    def take(self, event: types_pb2.Event) -> bool:
+        """Count an event, in the order of the log; True when it ends the turn."""
+        data = data_of(event)
+        self.events += 1
+        self._last = time_of(event)
+        self._first = self._first or self._last
+        if event.type == "span.model_request_end":
+            self._add(object_in(data, "model_usage"))
+        if event.position <= self._message:
+            return False
+        if event.type in _OVER:
+            self.stop_reason = _OVER[event.type]
+            return True
+        if event.type == "session.status_idle" and self._seen:
+            self.stop_reason = str(object_in(data, "stop_reason").get("type") or "unknown")
+            return True
+        self._seen = self._seen or self._shows_it_was_seen(event.type, data)
+        return False
+
+    def _shows_it_was_seen(self, kind: str, data: dict[str, Any]) -> bool:
+        if kind == "span.model_request_start":
+            through = data.get("through")
+            return isinstance(through, int) and through >= self._message
+        if kind == "session.error":
+            status = object_in(object_in(data, "error"), "retry_status")
+            return status.get("type") != "retrying"
+        return kind == "session.status_running"
+
+    def _add(self, usage: dict[str, Any]) -> None:
+        for name, count in usage.items():
+            if isinstance(count, int) and not isinstance(count, bool):
+                self.usage[name] = self.usage.get(name, 0) + count

@@ -1,0 +1,136 @@
+"""Where a session stands: its info and a few events → status, lease and hands. Pure."""
+
+from collections.abc import Iterable
+from datetime import UTC, timedelta
+from typing import Any
+
+from carpal.operator.events import data_of, object_in, printable, rfc3339
+from carpal.v1 import types_pb2
+
+TYPES = ("session.updated", "hand.*")
+"""Event types that say which hands there are."""
+
+
+def is_live(lease: types_pb2.LeaseInfo) -> bool:
+    """Whether somebody holds it now."""
+    return bool(lease.holder) and lease.expires_in.ToTimedelta() > timedelta()
+
+
+def status_of(info: types_pb2.SessionInfo) -> str:
+    """`archived`, `running`, `parked`, `waiting` (for a brain), `sleeping` or `idle`."""
+    if info.HasField("archived"):
+        return "archived"
+    if is_live(info.lease):
+        return "running"
+    if info.parked_reason:
+        return "parked"
+    if info.wake > info.processed:
+        return "waiting"
+    return "sleeping" if info.HasField("wake_at") else "idle"
+
+
+def row(info: types_pb2.SessionInfo) -> dict[str, Any]:
+    """A session as `session ls` shows it."""
+    return {
+        "session_id": info.session_id,
+        "status": status_of(info),
+        "created": rfc3339(info.created.ToDatetime(tzinfo=UTC)),
+        "head": info.head.position,
+        "processed": info.processed,
+        "title": info.title,
+    }
+
+
+def row_text(row: dict[str, Any]) -> str:
+    """That row for people."""
+    return (
+        f"{row['session_id']}  {row['status']:<8}  {row['created'][:19]}Z  "
+        f"{row['head']:>6} events  {printable(row['title'])}"
+    ).rstrip()
+
+
+def details(info: types_pb2.SessionInfo, events: Iterable[types_pb2.Event]) -> dict[str, Any]:
+    """A session as `session show` shows it; `events` are all of `TYPES`, in order."""
+    return {
+        **row(info),
+        "workspace": info.workspace,
+        "parked_reason": info.parked_reason or None,
+        "lease": _lease(info.lease),
+        "hands": hands_of(events),
+    }
+
+
+def details_text(shown: dict[str, Any]) -> str:
+    """Those details for people."""
+    lease = shown["lease"]
+    rows = [
+        ("session", shown["session_id"]),
+        ("title", shown["title"]),
+        ("status", shown["status"]),
+        ("why", shown["parked_reason"] or ""),
+        ("created", shown["created"]),
+        ("events", f"{shown['head']}, processed up to {shown['processed']}"),
+        ("driver", f"{lease['holder']} at {lease['address']}, epoch {lease['epoch']}")
+        if lease and lease["holder"]
+        else ("driver", "none"),
+        *(
+            ("hand", " ".join(str(part) for part in (
+                hand["name"], f"({hand['type']})", hand["state"], hand["hand_id"] or "",
+                f"on {hand['daemon']}" if hand["daemon"] else "",
+            ) if part))
+            for hand in shown["hands"]
+        ),
+    ]  # fmt: skip
+    return "\n".join(f"{name:<8} {printable(str(value))}" for name, value in rows if value)
+
+
+def hands_of(events: Iterable[types_pb2.Event]) -> list[dict[str, Any]]:
+    """The hands a session names, each with what became of the newest one provisioned for it.
+
+    `state` is `not provisioned`, `provisioning`, `provisioned`, `failed` or `lost`.
+    """
+    hands: dict[str, dict[str, Any]] = {}
+    for event in events:
+        data = data_of(event)
+        if event.type == "session.updated":
+            for name, plan in object_in(data, "hands").items():
+                kind = plan.get("type") if isinstance(plan, dict) else None
+                hands.setdefault(name, _unprovisioned(name, kind))["type"] = kind
+        elif event.type in _STATES and isinstance(data.get("name"), str):
+            name = data["name"]
+            hand = hands.setdefault(name, _unprovisioned(name, data.get("type")))
+            hand["state"] = _STATES[event.type]
+            hand["hand_id"] = data.get("hand_id")
+            hand["daemon"] = data.get("daemon") or hand["daemon"]
+    return list(hands.values())
+
+
+_STATES = {
+    "hand.provision_requested": "provisioning",
+    "hand.provisioned": "provisioned",
+    "hand.provision_failed": "failed",
+    "hand.lost": "lost",
+}
+
+
+def _unprovisioned(name: str, kind: object) -> dict[str, Any]:
+    return {
+        "name": name,
+        "type": kind,
+        "state": "not provisioned",
+        "hand_id": None,
+        "daemon": None,
+    }
+
+
+def _lease(lease: types_pb2.LeaseInfo) -> dict[str, Any] | None:
+    """The lease, live or last; None when nobody ever held it."""
+    if not lease.epoch:
+        return None
+    live = is_live(lease)
+    return {
+        "holder": lease.holder if live else None,
+        "address": lease.address if live else None,
+        "epoch": lease.epoch,
+        "expires_in": round(lease.expires_in.ToTimedelta().total_seconds(), 3) if live else None,
+    }

@@ -1,0 +1,166 @@
+"""`carpal run`: give an agent a task and follow it to the end of its turn."""
+
+import asyncio
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+
+from carpal import process
+from carpal.cli import INTERRUPTED
+from carpal.client import rpc_errors
+from carpal.errors import invalid
+from carpal.ids import new_id
+from carpal.operator.agent import AgentFile, message_data, read_agent, session_data, with_flags
+from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, connect, operator_options
+from carpal.operator.follow import follow
+from carpal.operator.inbox import send_interrupt
+from carpal.operator.outcome import Turn, exit_code
+from carpal.operator.screen import LiveScreen, notice
+from carpal.operator.timeline import duration, usage_summary
+from carpal.v1 import session_pb2, types_pb2
+
+INTERRUPT_SECONDS = 15.0
+"""How long a session may take to go idle after Ctrl-C before we leave it."""
+_TITLE = 80
+"""Characters of the task that become the session's title."""
+
+
+@click.command()
+@click.argument("task")
+@click.option(
+    "--hand", "hands", multiple=True, metavar="NAME=TYPE",
+    help="A hand the agent may use; the first one is the default. [default: shell=process]",
+)  # fmt: skip
+@click.option(
+    "--agent", "agent_file", type=click.Path(path_type=Path), metavar="FILE",
+    help="The agent as TOML: name, model, system, harness, max_tokens, [hands.NAME].",
+)  # fmt: skip
+@click.option("--model", help="Model to ask, instead of the agent's.")
+@click.option("--detach", is_flag=True, help="Print the session's id and leave it to its work.")
+@click.option("--json", "as_json", is_flag=True, help="One object, at the end.")
+@operator_options
+def run(
+    *,
+    found: Found,
+    task: str,
+    hands: tuple[str, ...],
+    agent_file: Path | None,
+    model: str | None,
+    detach: bool,
+    as_json: bool,
+) -> int:
+    """Give an agent a TASK (`-` reads it from stdin) and follow it to the end.
+
+    Ctrl-C interrupts the session and waits for it to stop; a second one leaves
+    at once, and the session goes on. Exit code: 0 done, 1 failed, 3 sessiond
+    does not answer, 10 a person must act, 11 budget reached, 130 interrupted.
+    """
+    text = sys.stdin.read() if task == "-" else task
+    if not text.strip():
+        raise invalid("task", "it is empty")
+    agent = with_flags(_agent(agent_file), model, hands)
+    work = _Run(found, agent, text, detach=detach, as_json=as_json)
+    try:
+        process.run(work.main)
+    except asyncio.CancelledError:  # the second Ctrl-C
+        notice(f"left; the session goes on: carpal session tail {work.session_id}")
+        return INTERRUPTED
+    return work.code
+
+
+def _agent(path: Path | None) -> AgentFile:
+    if path is None:
+        return AgentFile()
+    try:
+        return read_agent(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise invalid("--agent", f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise invalid("--agent", f"{path}: is not text in UTF-8") from None
+
+
+@dataclass
+class _Run:
+    found: Found
+    agent: AgentFile
+    task: str
+    detach: bool
+    as_json: bool
+    session_id: str = field(default_factory=lambda: new_id("sesn"))
+    code: int = 0
+
+    async def main(self, stop: asyncio.Event) -> None:
+        """Create the session and see it through; sets `code`."""
+        async with connect(self.found) as operator:
+            await self._create(operator)
+            if self.detach:
+                only_id = json.dumps({"session_id": self.session_id})
+                click.echo(only_id if self.as_json else self.session_id)
+                return
+            if not self.as_json:
+                click.echo(f"session {self.session_id}")
+            await self._see_through(operator, stop)
+
+    async def _create(self, operator: Operator) -> None:
+        events = [
+            types_pb2.NewEvent(
+                id=new_id("sevt"), type="session.updated", data=session_data(self.agent)
+            ),
+            types_pb2.NewEvent(
+                id=new_id("sevt"), type="user.message", data=message_data(self.task)
+            ),
+        ]
+        title = self.task.strip().splitlines()[0][:_TITLE]
+        with rpc_errors(operator.sessiond):
+            await operator.sessions.CreateSession(
+                session_pb2.CreateSessionRequest(
+                    session_id=self.session_id, title=title, events=events, wake=True
+                ),
+                timeout=ANSWER_SECONDS,
+            )
+
+    async def _see_through(self, operator: Operator, stop: asyncio.Event) -> None:
+        screen = LiveScreen(quiet=self.as_json)
+        turn = Turn(message=2)
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(
+                follow(operator, self.session_id, screen, until=turn.take)
+            )
+            await process.until_stopped(stop, following)
+            if not following.done():
+                await self._interrupt(operator, following)
+        self._report(screen, turn)
+        self.code = INTERRUPTED if stop.is_set() else exit_code(turn.stop_reason)
+
+    async def _interrupt(
+        self, operator: Operator, following: "asyncio.Task[types_pb2.Event]"
+    ) -> None:
+        notice("interrupting the session; Ctrl-C again leaves at once")
+        await send_interrupt(operator, self.session_id)
+        done, _ = await asyncio.wait({following}, timeout=INTERRUPT_SECONDS)
+        if not done:
+            following.cancel()
+            notice(
+                f"it did not stop within {INTERRUPT_SECONDS:.0f} s and goes on: "
+                f"carpal session tail {self.session_id}"
+            )
+
+    def _report(self, screen: LiveScreen, turn: Turn) -> None:
+        if self.as_json:
+            report = {
+                "session_id": self.session_id,
+                "stop_reason": turn.stop_reason or None,
+                "events": turn.events,
+                "seconds": round(turn.seconds, 3),
+                "usage": turn.usage,
+            }
+            click.echo(json.dumps(report))
+            return
+        screen.print_timeline(f"timeline of {self.session_id}")
+        click.echo(
+            f"{turn.stop_reason or 'not finished'}: {turn.events} events, "
+            f"{duration(turn.seconds)}, {usage_summary(turn.usage)}"
+        )

@@ -1,0 +1,209 @@
+"""`carpal session`: read, follow and steer sessions."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import click
+
+from carpal import process
+from carpal.cli import INTERRUPTED
+from carpal.client import rpc_errors
+from carpal.errors import invalid
+from carpal.ids import check_id
+from carpal.operator import overview
+from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, connect, operator_options
+from carpal.operator.follow import follow
+from carpal.operator.inbox import send_interrupt, send_message
+from carpal.operator.outcome import DONE, Turn, exit_code
+from carpal.operator.screen import LineScreen, LiveScreen, notice
+from carpal.v1 import session_pb2, types_pb2
+
+_PAGE = 1000
+
+
+@click.group()
+def session() -> None:
+    """Read, follow and steer sessions."""
+
+
+@session.command("ls")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option("--archived", is_flag=True, help="Archived ones too.")
+@click.option("--json", "as_json", is_flag=True, help="One object a line.")
+@operator_options
+def ls(*, found: Found, limit: int, archived: bool, as_json: bool) -> int:
+    """List the workspace's sessions, newest first."""
+
+    async def main(operator: Operator) -> int:
+        sessions: list[types_pb2.SessionInfo] = []
+        token = ""
+        while len(sessions) < limit:
+            request = session_pb2.ListSessionsRequest(
+                limit=min(limit - len(sessions), _PAGE),
+                page_token=token,
+                include_archived=archived,
+            )
+            with rpc_errors(operator.sessiond):
+                page = await operator.sessions.ListSessions(request, timeout=ANSWER_SECONDS)
+            sessions += page.sessions
+            token = page.next_page_token
+            if not token:
+                break
+        for info in sessions:
+            row = overview.row(info)
+            click.echo(json.dumps(row) if as_json else overview.row_text(row))
+        return DONE
+
+    return _run(found, main)
+
+
+@session.command()
+@click.argument("session_id", metavar="SESSION")
+@click.option("--json", "as_json", is_flag=True, help="One object.")
+@operator_options
+def show(*, found: Found, session_id: str, as_json: bool) -> int:
+    """Show where a session stands: its status, its driver and its hands."""
+
+    async def main(operator: Operator) -> int:
+        info = await _get(operator, session_id)
+        shown = overview.details(info, await _events_about_hands(operator, session_id))
+        click.echo(json.dumps(shown) if as_json else overview.details_text(shown))
+        return DONE
+
+    return _run(found, main)
+
+
+@session.command()
+@click.argument("session_id", metavar="SESSION")
+@click.option("--after", type=click.IntRange(min=0), default=0, help="Start above this position.")
+@click.option("--follow/--no-follow", "on", default=True, help="Go on, or end at the head.")
+@click.option("--json", "as_json", is_flag=True, help="Each event as one object a line.")
+@operator_options
+def tail(*, found: Found, session_id: str, after: int, on: bool, as_json: bool) -> int:
+    """Print a session's log, and by default follow it until Ctrl-C."""
+
+    async def main(operator: Operator) -> int:
+        head = (await _get(operator, session_id)).head.position
+        if not on and head <= after:
+            return DONE
+
+        def at_head(event: types_pb2.Event) -> bool:
+            return not on and event.position >= head
+
+        screen = LineScreen(as_json=as_json)
+        await follow(operator, session_id, screen, until=at_head, after=after, live=False)
+        return DONE
+
+    return _run(found, main)
+
+
+@session.command()
+@click.argument("session_id", metavar="SESSION")
+@click.argument("text")
+@click.option("--wait", is_flag=True, help="Follow the session until it is idle again.")
+@click.option("--json", "as_json", is_flag=True, help="The event, as one object.")
+@operator_options
+def send(*, found: Found, session_id: str, text: str, wait: bool, as_json: bool) -> int:
+    """Send a session a message (`-` reads it from stdin) and wake it."""
+    said = sys.stdin.read() if text == "-" else text
+    if not said.strip():
+        raise invalid("text", "it is empty")
+
+    async def main(operator: Operator) -> int:
+        event = await send_message(operator, _checked(session_id), said)
+        return await _after_sending(operator, session_id, event, wait=wait, as_json=as_json)
+
+    return _run(found, main)
+
+
+@session.command()
+@click.argument("session_id", metavar="SESSION")
+@click.option("--wait", is_flag=True, help="Wait until the session is idle.")
+@click.option("--json", "as_json", is_flag=True, help="The event, as one object.")
+@operator_options
+def interrupt(*, found: Found, session_id: str, wait: bool, as_json: bool) -> int:
+    """Stop what a session is doing; its log and hands stay."""
+
+    async def main(operator: Operator) -> int:
+        event = await send_interrupt(operator, _checked(session_id))
+        code = await _after_sending(
+            operator, session_id, event, wait=wait, as_json=as_json, seen=True
+        )
+        return DONE if wait else code
+
+    return _run(found, main)
+
+
+async def _after_sending(
+    operator: Operator,
+    session_id: str,
+    event: types_pb2.Event,
+    *,
+    wait: bool,
+    as_json: bool,
+    seen: bool = False,
+) -> int:
+    """Say what was appended; with `wait`, follow from there to the end of the turn."""
+    if as_json:
+        LineScreen(as_json=True).event(event)
+    if not wait:
+        if not as_json:
+            click.echo(f"{event.type} at position {event.position}")
+        return DONE
+    turn = Turn(event.position, seen=seen)
+    screen = LiveScreen(quiet=as_json)
+    await follow(operator, session_id, screen, until=turn.take, after=event.position)
+    if not as_json:
+        click.echo(turn.stop_reason)
+    return exit_code(turn.stop_reason)
+
+
+async def _get(operator: Operator, session_id: str) -> types_pb2.SessionInfo:
+    request = session_pb2.GetSessionRequest(session_id=_checked(session_id))
+    with rpc_errors(operator.sessiond):
+        answer = await operator.sessions.GetSession(request, timeout=ANSWER_SECONDS)
+    return answer.session
+
+
+async def _events_about_hands(operator: Operator, session_id: str) -> list[types_pb2.Event]:
+    events: list[types_pb2.Event] = []
+    while True:
+        request = session_pb2.GetEventsRequest(
+            session_id=session_id,
+            after=events[-1].position if events else 0,
+            types=list(overview.TYPES),
+            limit=_PAGE,
+        )
+        with rpc_errors(operator.sessiond):
+            answer = await operator.sessions.GetEvents(request, timeout=ANSWER_SECONDS)
+        events += answer.events
+        if not answer.more or not answer.events:
+            return events
+
+
+def _checked(session_id: str) -> str:
+    return check_id(session_id, "SESSION")
+
+
+def _run(found: Found, work: Callable[[Operator], Coroutine[Any, Any, int]]) -> int:
+    """Run against sessiond until done, or until Ctrl-C."""
+    code = INTERRUPTED
+
+    async def main(stop: asyncio.Event) -> None:
+        nonlocal code
+        async with connect(found) as operator, asyncio.TaskGroup() as group:
+            task = group.create_task(work(operator))
+            await process.until_stopped(stop, task)
+            if task.done():
+                code = task.result()
+            else:
+                task.cancel()
+
+    try:
+        process.run(main)
+    except asyncio.CancelledError:  # a second Ctrl-C
+        notice("left")
+    return code

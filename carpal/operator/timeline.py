@@ -1,0 +1,211 @@
+"""The timeline: events → one line per happening. Pure.
+
+A line says when (seconds since the session's first event), what in words,
+short content, and how long it took where a start is known.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from carpal.operator.events import appender, data_of, object_in, printable, text_in, time_of
+from carpal.v1 import types_pb2
+
+CONTENT_WIDTH = 88
+"""Characters of content; with the rest of a line it fits a wide terminal."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One happening."""
+
+    at: float
+    """Seconds since the session's first event."""
+    what: str
+    content: str
+    took: float | None = None
+    """Seconds since what began it."""
+
+    def __str__(self) -> str:
+        took = "" if self.took is None else f"({duration(self.took)})"
+        content = " ".join(part for part in (shorten(self.content), took) if part)
+        return f"{self.at:9.3f}  {self.what:<15} {content}".rstrip()
+
+
+def timeline(events: Iterable[types_pb2.Event]) -> list[Line]:
+    """The lines of a whole log, in its order."""
+    teller = Timeline()
+    return [line for event in events for line in teller.lines(event)]
+
+
+def shorten(text: str, width: int = CONTENT_WIDTH) -> str:
+    """One line of at most `width` characters: the first with words, and how many follow it."""
+    lines = [line.strip() for line in printable(text).split("\n")]
+    lines = [line.replace("\t", " ") for line in lines if line]
+    if not lines:
+        return ""
+    first, more = lines[0], len(lines) - 1
+    tail = f" (+{more} line{'s' * (more > 1)})" if more else ""
+    room = max(width - len(tail), 1)
+    return (first if len(first) <= room else first[: room - 1] + "…") + tail
+
+
+def duration(seconds: float) -> str:
+    """`0.12 s`, `4.5 s`, `2 min 5 s`."""
+    if seconds < 1:
+        return f"{seconds:.2f} s"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+
+
+def call_summary(data: dict[str, Any]) -> str:
+    """An `agent.tool_use` in a few words: hand, tool, and the input that matters most."""
+    given = data.get("input")
+    if not isinstance(given, dict):
+        given = {}
+    if isinstance(given.get("command"), str):
+        what = f"$ {given['command']}"
+    else:
+        named = [str(given[key]) for key in ("file_path", "pattern", "path") if key in given]
+        what = " ".join(named) or (json.dumps(given, ensure_ascii=False) if given else "")
+    tool = f"{data.get('hand', '?')}: {data.get('name', '?')}"
+    return f"{tool}  {what}".rstrip()
+
+
+def result_summary(data: dict[str, Any]) -> str:
+    """How an `agent.tool_result` went: outcome, and the exit code where there is one."""
+    outcome = str(data.get("outcome") or ("error" if data.get("is_error") else "ok"))
+    code = data.get("exit_code")
+    return outcome if code is None else f"{outcome}, exit {code}"
+
+
+def usage_summary(usage: dict[str, Any]) -> str:
+    """Tokens in and out, and from the cache where it helped."""
+    parts = [f"{usage.get('input_tokens', 0)} in", f"{usage.get('output_tokens', 0)} out"]
+    if cached := usage.get("cache_read_input_tokens"):
+        parts.append(f"{cached} cached")
+    return ", ".join(parts) + " tokens"
+
+
+class Timeline:
+    """Tells a log event by event, in the order of the log."""
+
+    def __init__(self) -> None:
+        self._start: datetime | None = None
+        self._began: dict[str, datetime] = {}
+        """By id of the event or hand that something later refers to."""
+        self._driver = ""
+
+    def lines(self, event: types_pb2.Event) -> list[Line]:
+        """The lines of the next event: its own, after one for a change of driver."""
+        now = time_of(event)
+        self._start = self._start or now
+        at = (now - self._start).total_seconds()
+        told = []
+        role, name = appender(event)
+        if role == "brain" and name != self._driver:
+            after = f" takes over from {self._driver}" if self._driver else " drives"
+            told.append(Line(at, "takeover" if self._driver else "driver", name + after))
+            self._driver = name
+        self._began[event.id] = now
+        told.append(self._tell(event, at, now))
+        return told
+
+    def _tell(self, event: types_pb2.Event, at: float, now: datetime) -> Line:
+        if event.HasField("redaction"):
+            return Line(at, "redacted", f"{event.type}: {event.redaction.reason}")
+        data = data_of(event)
+        tell = _TELL.get(event.type)
+        if tell is None:
+            return Line(at, event.type, event.data.decode(errors="replace"))
+        what, content = tell(data)
+        if event.type == "session.updated" and event.position == 1:
+            what = "created"
+        if event.type == "hand.provision_requested":
+            self._began[str(data.get("hand_id"))] = now
+        began = self._began.get(str(data.get(_BEGUN_BY.get(event.type, ""))))
+        return Line(at, what, content, (now - began).total_seconds() if began else None)
+
+
+_BEGUN_BY = {
+    "agent.tool_result": "tool_use_id",
+    "span.model_request_end": "model_request_start_id",
+    "hand.provisioned": "hand_id",
+    "hand.provision_failed": "hand_id",
+}
+"""Which member of the data names what began it."""
+
+
+def _updated(data: dict[str, Any]) -> tuple[str, str]:
+    agent = object_in(data, "agent")
+    hands = ", ".join(
+        f"{name}={plan.get('type') if isinstance(plan, dict) else '?'}"
+        for name, plan in object_in(data, "hands").items()
+    )
+    parts = [str(agent.get("name", "")), f"model {agent.get('model', '?')}" if agent else ""]
+    return "updated", ", ".join(filter(None, [*parts, f"hands {hands}" if hands else ""]))
+
+
+def _idle(data: dict[str, Any]) -> tuple[str, str]:
+    return "idle", str(object_in(data, "stop_reason").get("type", "?"))
+
+
+def _error(data: dict[str, Any]) -> tuple[str, str]:
+    error = object_in(data, "error")
+    status = object_in(error, "retry_status").get("type")
+    text = f"{error.get('type', 'error')}: {error.get('message', '')}"
+    return "error", f"{text} [{status}]" if status else text
+
+
+def _answered(data: dict[str, Any]) -> tuple[str, str]:
+    if data.get("is_error"):
+        error = data.get("error")
+        said = error.get("message") if isinstance(error, dict) else error
+        return "model failed", str(said or "no answer")
+    usage = usage_summary(object_in(data, "model_usage"))
+    reason = data.get("stop_reason")
+    return "model answered", f"{reason}, {usage}" if reason else usage
+
+
+def _tools(data: dict[str, Any]) -> tuple[str, str]:
+    tools = data.get("tools")
+    listed = tools if isinstance(tools, list) else []
+    names = [str(tool.get("name")) for tool in listed if isinstance(tool, dict)]
+    return "tools", f"{data.get('hand', '?')}: {', '.join(names)}"
+
+
+def _result(data: dict[str, Any]) -> tuple[str, str]:
+    return "tool result", f"{result_summary(data)}: {text_in(data)}"
+
+
+def _hand(what: str, *members: str) -> Callable[[dict[str, Any]], tuple[str, str]]:
+    def tell(data: dict[str, Any]) -> tuple[str, str]:
+        values = [str(data[member]) for member in members if data.get(member)]
+        return what, f"{data.get('name', '?')}: {' '.join(values)}" if values else "?"
+
+    return tell
+
+
+_TELL: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
+    "session.updated": _updated,
+    "session.status_running": lambda data: ("running", ""),
+    "session.status_idle": _idle,
+    "session.error": _error,
+    "user.message": lambda data: ("message", text_in(data)),
+    "user.interrupt": lambda data: ("interrupt", ""),
+    "context.tools": _tools,
+    "span.model_request_start": lambda data: ("model asked", str(data.get("model", "?"))),
+    "span.model_request_end": _answered,
+    "agent.thinking": lambda data: ("thinking", text_in(data)),
+    "agent.message": lambda data: ("says", text_in(data)),
+    "agent.tool_use": lambda data: ("tool call", call_summary(data)),
+    "agent.tool_result": _result,
+    "hand.provision_requested": _hand("hand wanted", "type", "daemon"),
+    "hand.provisioned": _hand("hand ready", "daemon"),
+    "hand.provision_failed": _hand("hand failed", "reason", "message"),
+    "hand.lost": _hand("hand lost", "reason"),
+    "hand.late_result": lambda data: ("late result", text_in(data) or result_summary(data)),
+}

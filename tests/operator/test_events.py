@@ -1,0 +1,60 @@
+"""Events are read whatever is in them, and shown without harm to a terminal."""
+
+import pytest
+
+from carpal.operator.events import appender, as_json, data_of, printable, text_in
+from carpal.v1 import types_pb2
+from tests.operator.log import Log, text
+
+
+@pytest.mark.parametrize("data", [b"", b"not json", b"[1]", b"\xff", b"[" * 100_000])
+def test_data_that_is_no_object_reads_as_empty(data: bytes) -> None:
+    assert data_of(types_pb2.Event(data=data)) == {}
+
+
+def test_text_blocks_are_joined_and_other_blocks_are_named() -> None:
+    content = [{"type": "text", "text": "a"}, {"type": "image"}, "junk", {"text": 1}]
+    assert text_in({"content": content}) == "a[image][block]"
+    assert text_in({"content": "plain"}) == "plain"
+    assert text_in({"content": [{"type": "thinking", "thinking": "hm"}]}) == "hm"
+    assert text_in({}) == ""
+
+
+def test_json_of_an_event_has_the_shape_cloudevents_give_it() -> None:
+    event = Log().add("user.message", text("hi"))
+    event.hash = b"\x01\x02"
+    shown = as_json(event)
+    assert shown["data"] == text("hi")
+    assert (shown["id"], shown["position"], shown["type"]) == ("sevt_1", 1, "user.message")
+    assert shown["time"] == "2027-01-15T08:00:00.000Z"
+    assert shown["hash"] == "0102"
+    assert "redaction" not in shown
+
+
+def test_json_of_a_redacted_event_says_who_when_and_why() -> None:
+    event = Log().add("user.message")
+    event.data = b""
+    event.redaction.by = "ann"
+    event.redaction.reason = "a name"
+    assert as_json(event)["data"] is None
+    assert as_json(event)["redaction"]["reason"] == "a name"
+
+
+def test_the_appender_is_read_from_the_source() -> None:
+    assert appender(Log().add("x")) == ("brain", "brain-1")
+    assert appender(types_pb2.Event(source="somebody")) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("a\tb\nc", "a\tb\nc"),
+        ("50%\r100%\r\n", "50%\n100%\n"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+        ("\x9b2J", "\\x9b2J"),
+        ("naïve ✓", "naïve ✓"),
+    ],
+)
+def test_control_characters_never_reach_a_terminal(raw: str, shown: str) -> None:
+    assert printable(raw) == shown

@@ -1,0 +1,76 @@
+"""The timeline tells a log in one line per happening."""
+
+from inline_snapshot import snapshot
+
+from carpal.operator.timeline import duration, shorten, timeline
+from tests.operator.log import OTHER_BRAIN, Log, finished_turn, text
+
+
+def test_a_finished_turn_reads_as_a_story() -> None:
+    assert "\n".join(str(line) for line in timeline(finished_turn().events)) == snapshot("""\
+    0.000  created         fixer, model claude-sonnet-5-5, hands shell=process
+    0.100  message         fix it
+    0.200  driver          brain-1 drives
+    0.200  running
+    0.300  model asked     m
+    0.400  says            I will run it.
+    0.500  tool call       shell: bash  $ make test
+    0.600  model answered  tool_use, 10 in, 4 out tokens (0.30 s)
+    0.700  hand wanted     shell: process box
+    0.800  hand ready      shell: box (0.10 s)
+    2.300  tool result     ok, exit 0: 3 passed (+1 line) (1.8 s)
+    2.400  idle            end_turn\
+""")
+
+
+def test_a_takeover_is_a_line_of_its_own() -> None:
+    log = Log()
+    log.add("session.status_running")
+    log.add("agent.tool_use", {"name": "bash", "hand": "shell"}, event_id="sevt_call")
+    log.add("agent.tool_result", {"tool_use_id": "sevt_call"}, source=OTHER_BRAIN, after=10.0)
+    lines = timeline(log.events)
+    assert [line.what for line in lines] == [
+        "driver", "running", "tool call", "takeover", "tool result",
+    ]  # fmt: skip
+    assert lines[3].content == "brain-2 takes over from brain-1"
+    assert lines[4].took == 10.0
+
+
+def test_an_unknown_type_is_shown_as_it_is() -> None:
+    log = Log()
+    log.add("browser.opened", {"url": "http://x"})
+    assert (
+        str(timeline(log.events)[-1]).split(maxsplit=1)[1] == 'browser.opened  {"url": "http://x"}'
+    )
+
+
+def test_events_with_data_of_the_wrong_shape_still_have_a_line() -> None:
+    log = Log()
+    for kind in (
+        "session.updated", "session.status_idle", "session.error", "user.message",
+        "context.tools", "span.model_request_start", "span.model_request_end", "agent.tool_use",
+        "agent.tool_result", "hand.provisioned", "hand.lost", "hand.late_result",
+    ):  # fmt: skip
+        log.add(kind, {"content": 3, "stop_reason": [], "error": "x", "tools": 1, "hands": "y"})
+        log.add(kind).data = b"\xff"
+    assert len(timeline(log.events)) == 1 + len(log.events)
+
+
+def test_a_redacted_event_says_why_it_is_empty() -> None:
+    log = Log()
+    event = log.add("user.message", text("my name is"))
+    event.data = b""
+    event.redaction.reason = "a name"
+    assert timeline(log.events)[-1].content == "user.message: a name"
+
+
+def test_long_content_is_cut_and_its_other_lines_are_counted() -> None:
+    assert shorten("\n\n one \ntwo\nthree\n") == "one (+2 lines)"
+    assert shorten("one\ntwo") == "one (+1 line)"
+    assert shorten("x" * 200, 10) == "x" * 9 + "…"
+    assert len(shorten("x" * 200 + "\ny", 30)) == 30
+    assert shorten(" \n") == ""
+
+
+def test_durations_are_short() -> None:
+    assert [duration(each) for each in (0.034, 4.56, 125.9)] == ["0.03 s", "4.6 s", "2 min 5 s"]
