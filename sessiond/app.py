@@ -1,0 +1,72 @@
+"""The sessiond process: opens its store, serves it, and stops cleanly."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import grpc
+import msgspec
+
+from carpal.errors import refuse
+from carpal.identity import Role
+from carpal.process import until_stopped
+from carpal.ready import announce
+from carpal.server import serve
+from carpal.status import Reason
+from carpal.tls import IdentityFiles, server_credentials
+from carpal.v1.session_pb2_grpc import add_SessionServicer_to_server
+from sessiond.clock import SystemClock
+from sessiond.parts import running
+from sessiond.service import SessionService
+from sessiond.sqlite import SqliteStore
+from sessiond.store import StoreBroken
+from sessiond.tickets import Tickets
+
+_log = logging.getLogger(__name__)
+
+
+class SessiondConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings; each is a flag, a `CARPAL_*` variable or a key of sessiond.toml."""
+
+    listen: str = "127.0.0.1:7440"
+
+
+async def run(
+    config: SessiondConfig, state: Path, stop: asyncio.Event, ready_fd: int | None
+) -> None:
+    """Serve the sessions in `state` until `stop`; what was taken by then is committed."""
+    files = IdentityFiles(state / "sessiond" / "identity")
+    loaded = files.load_valid()
+    if loaded.identity.role is not Role.SESSIOND:
+        raise refuse(
+            Reason.CONFIG_INVALID,
+            f"the identity in {files.directory} is {loaded.identity.uri}, not a sessiond",
+            action="issue one with `carpal vault issue sessiond NAME`",
+        )
+    store = SqliteStore(state / "sessiond" / "sessions.db")
+    async with running(store, SystemClock(), loaded.identity.uri) as parts:
+        # Abstract to mypy alone: what is not overridden answers NOT_BUILT.
+        service = SessionService(parts, Tickets(loaded))  # type: ignore[abstract]
+
+        def register(server: grpc.aio.Server) -> None:
+            add_SessionServicer_to_server(service, server)
+
+        async with serve(config.listen, server_credentials(files), register) as server:
+            timer = asyncio.create_task(parts.deadlines.run())
+            broken = asyncio.create_task(parts.writer.until_broken())
+            announce(ready_fd, address=server.address)
+            _log.info("sessiond serves", extra={"address": server.address})
+            try:
+                await until_stopped(stop, broken, timer)
+            except StoreBroken as error:
+                raise refuse(
+                    Reason.INTERNAL,
+                    str(error),
+                    action="check the disk, then start again: what was acknowledged is there",
+                ) from error
+            finally:
+                # Streams last as long as their callers: end them, or stopping waits for those.
+                service.close_streams()
+                timer.cancel()
+                broken.cancel()
+        _log.info("sessiond stops")

@@ -1,0 +1,215 @@
+"""The rules of appending: who may, what is refused, positions, the hash chain. Pure.
+
+The order of checks is part of the contract: the epoch comes before duplicates,
+so a driver that lost its lease learns it even from a resend. Everything is
+checked before anything is written, so a refused group leaves no trace.
+"""
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from carpal.chain import data_digest, event_hash
+from carpal.errors import CarpalError, invalid, refuse
+from carpal.identity import Identity, Role
+from carpal.status import Reason
+from sessiond.rows import EventRow, Group, NewEvent, SessionRow
+from sessiond.store import Transaction
+
+EVENT_BYTES = 1024 * 1024
+GROUP_BYTES = 4 * 1024 * 1024
+GROUP_EVENTS = 1000
+
+_INBOX = frozenset(
+    {"system.message", "hand.event", "hand.offered", "agent.thread_message_received"}
+)
+_TYPE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*\Z")
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """Where a group's first event is, of the first time it was appended."""
+
+    first: EventRow
+    session: SessionRow
+
+
+def is_inbox(type: str) -> bool:
+    """Whether an event of this type may come without an epoch."""
+    return type.startswith("user.") or type in _INBOX
+
+
+def find(tx: Transaction, caller: Identity, session_id: str) -> SessionRow:
+    """The session, or SESSION_NOT_FOUND when there is none in the caller's workspace."""
+    session = tx.session(session_id)
+    if session is None or not may_see(caller, session.workspace):
+        raise not_found(session_id)
+    return session
+
+
+def may_see(caller: Identity, workspace: str) -> bool:
+    """Operators see their own workspace; brains and the vault serve all."""
+    return caller.role is not Role.OPERATOR or caller.workspace == workspace
+
+
+def not_found(session_id: str) -> CarpalError:
+    """The one answer for what does not exist and what the caller may not see."""
+    return refuse(
+        Reason.SESSION_NOT_FOUND, f"no session {session_id[:128]!r}", session_id=session_id
+    )
+
+
+def append(tx: Transaction, caller: Identity, group: Group) -> Appended:
+    """Append a group; of events that are there already, answer as the first time."""
+    check_events(group.events)
+    session = find(tx, caller, group.session_id)
+    if group.epoch is None:
+        for event in group.events:
+            if not is_inbox(event.type):
+                raise refuse(
+                    Reason.EPOCH_REQUIRED,
+                    f"an event of type {event.type!r} needs the epoch of the session's lease",
+                    type=event.type,
+                )
+    else:
+        _check_epoch(tx, caller, session, group.epoch)
+    return write(
+        tx, session, caller.uri, group.events, wake=group.wake, driving=group.epoch is not None
+    )
+
+
+def write(
+    tx: Transaction,
+    session: SessionRow,
+    source: str,
+    events: Sequence[NewEvent],
+    *,
+    wake: bool = False,
+    driving: bool = False,
+) -> Appended:
+    """Append checked events as `source`; ids seen before, with the same content, are skipped."""
+    first: EventRow | None = None
+    rows: dict[str, EventRow] = {}
+    head, chain = session.head, session.hash
+    for event in events:
+        digest = data_digest(event.data)
+        row = rows.get(event.id) or tx.find_event(session.number, event.id)
+        if row is not None:
+            _check_same(row, event, digest)
+        else:
+            head += 1
+            chain = event_hash(
+                chain,
+                id=event.id,
+                position=head,
+                time_ns=tx.wall,
+                type=event.type,
+                source=source,
+                must_understand=event.must_understand,
+                digest=digest,
+            )
+            row = rows[event.id] = EventRow(
+                event.id,
+                head,
+                tx.wall,
+                event.type,
+                source,
+                event.must_understand,
+                event.data,
+                digest,
+                chain,
+            )
+        first = first or row
+    if first is None:
+        raise invalid("events", "at least one is needed")
+    if not rows:
+        return Appended(first, session)
+    check_open(session)
+    session = msgspec.structs.replace(
+        session, head=head, hash=chain, progressed=session.progressed or driving
+    )
+    if wake:
+        session = _woken(session)
+    tx.add_events(session.number, list(rows.values()))
+    tx.put_session(session)
+    return Appended(first, session)
+
+
+def check_events(events: Sequence[NewEvent]) -> None:
+    """Refuse what is malformed or too large, whatever the session's state."""
+    if len(events) > GROUP_EVENTS:
+        raise _group_too_large(f"{len(events)} events; at most {GROUP_EVENTS} go in a group")
+    size = 0
+    for event in events:
+        if not 1 <= len(event.id.encode()) <= 128:
+            raise invalid("event.id", "must be 1 to 128 bytes")
+        if len(event.type) > 128 or not _TYPE.match(event.type):
+            raise invalid(
+                "event.type", f"{event.type[:128]!r} must be like `user.message`, up to 128 bytes"
+            )
+        if len(event.data) > EVENT_BYTES:
+            raise refuse(
+                Reason.EVENT_TOO_LARGE,
+                f"the data of event {event.id!r} has {len(event.data)} bytes; "
+                f"the limit is {EVENT_BYTES}",
+                event_id=event.id,
+            )
+        size += len(event.data)
+    if size > GROUP_BYTES:
+        raise _group_too_large(f"{size} bytes of data; at most {GROUP_BYTES} go in a group")
+
+
+def check_open(session: SessionRow) -> None:
+    """Refuse when the session takes no more events."""
+    if session.archived is not None:
+        raise refuse(
+            Reason.SESSION_ARCHIVED,
+            f"session {session.session_id!r} is archived",
+            session_id=session.session_id,
+        )
+
+
+def stale(resource: str, epoch: int, why: str) -> CarpalError:
+    """STALE_EPOCH, in words."""
+    return refuse(
+        Reason.STALE_EPOCH,
+        f"epoch {epoch} of {resource} {why}",
+        resource=resource,
+        epoch=str(epoch),
+    )
+
+
+def _check_epoch(tx: Transaction, caller: Identity, session: SessionRow, epoch: int) -> None:
+    resource = f"session/{session.session_id}"
+    lease = tx.lease(resource)
+    if lease is None:
+        raise stale(resource, epoch, "was never granted")
+    if epoch != lease.epoch:
+        raise stale(resource, epoch, f"is not the newest, which is {lease.epoch}")
+    if lease.holder != caller.uri:
+        raise stale(resource, epoch, f"was granted to {lease.holder}")
+    if not lease.live(tx.steady):
+        raise stale(resource, epoch, "has ended: it expired or was released")
+
+
+def _check_same(row: EventRow, event: NewEvent, digest: bytes) -> None:
+    """An id names one content for ever; who sent it first does not matter."""
+    if (row.type, row.must_understand, row.digest) != (event.type, event.must_understand, digest):
+        raise refuse(
+            Reason.ID_REUSED,
+            f"event {event.id!r} exists at position {row.position} with other content",
+            event_id=event.id,
+        )
+
+
+def _woken(session: SessionRow) -> SessionRow:
+    """The session with a wake at its head; a parked one gets another chance."""
+    if not session.parked:
+        return msgspec.structs.replace(session, wake=session.head)
+    return msgspec.structs.replace(
+        session, wake=session.head, parked="", attempts=0, failures=0, not_before=None
+    )
+
+
+def _group_too_large(problem: str) -> CarpalError:
+    return refuse(Reason.GROUP_TOO_LARGE, f"the group has {problem}")

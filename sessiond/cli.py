@@ -1,0 +1,38 @@
+"""`carpal sessiond run`."""
+
+from pathlib import Path
+
+import click
+
+from carpal import logs
+from carpal.cli import extra
+from carpal.config import load
+from carpal.config import state_dir as find_state
+from carpal.process import run as run_process
+
+
+@click.group()
+def sessiond() -> None:
+    """Run the session service."""
+
+
+@sessiond.command()
+@click.option("--state-dir", type=click.Path(path_type=Path), help="Where state lives.")
+@click.option("--config", type=click.Path(path_type=Path), help="A TOML file of these settings.")
+@click.option("--listen", metavar="H:P", help="Where brains and operators dial.")
+@click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
+@click.option("--ready-fd", type=int, hidden=True)
+def run(
+    state_dir: Path | None,
+    config: Path | None,
+    listen: str | None,
+    log_json: bool,
+    ready_fd: int | None,
+) -> None:
+    """Serve sessions until a signal; nothing acknowledged is lost, whatever ends it."""
+    logs.setup(json=log_json)
+    with extra("sessiond"):
+        from sessiond import app
+    settings = load(app.SessiondConfig, "sessiond", {"listen": listen}, config)
+    state = find_state(state_dir)
+    run_process(lambda stop: app.run(settings, state, stop, ready_fd))

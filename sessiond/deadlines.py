@@ -1,0 +1,63 @@
+"""The one timer: ends leases as they expire and offers sessions as their time comes.
+
+It sleeps until the earliest deadline and is woken by commits that may have
+moved it; nothing is polled.
+"""
+
+import asyncio
+
+from sessiond.board import Board
+from sessiond.clock import SECOND, Clock
+from sessiond.lease_table import LeaseTable
+from sessiond.leases import Leases
+from sessiond.writer import Writer
+
+LONGEST_SLEEP = 30 * SECOND
+"""So that a step of the wall clock, which sets when sleepers wake, is noticed."""
+
+
+class Deadlines:
+    """Runs until cancelled, beside the server."""
+
+    def __init__(
+        self, clock: Clock, writer: Writer, rules: Leases, table: LeaseTable, board: Board
+    ) -> None:
+        self._clock = clock
+        self._writer = writer
+        self._rules = rules
+        self._table = table
+        self._board = board
+        self._moved = asyncio.Event()
+
+    def look_again(self) -> None:
+        """A deadline may have moved."""
+        self._moved.set()
+
+    async def run(self) -> None:
+        """Act on each deadline when it comes."""
+        while True:
+            self._moved.clear()
+            await self.act()
+            wait = self._wait()
+            try:
+                async with asyncio.timeout(None if wait is None else wait / SECOND):
+                    await self._moved.wait()
+            except TimeoutError:
+                continue
+
+    async def act(self) -> None:
+        """Do what is due now."""
+        expiry = self._table.next_expiry()
+        while expiry is not None and expiry <= self._clock.steady():
+            await self._writer.run(self._rules.expire)
+            expiry = self._table.next_expiry()
+        self._board.advance()
+
+    def _wait(self) -> int | None:
+        """Nanoseconds until the next deadline; None when there is none."""
+        expiry, due = self._table.next_expiry(), self._board.next_due()
+        now = self._clock.steady()
+        waits = [expiry - now] if expiry is not None else []
+        if due is not None:
+            waits.append(min(due - now, LONGEST_SLEEP))
+        return max(0, min(waits)) if waits else None

@@ -1,0 +1,136 @@
+"""One Append stream: frames of groups in, one frame of acks out per commit.
+
+A group that is refused closes its session's lane: later groups of the session
+on this stream are refused too, so that nothing lands out of order. That is
+decided in the writing thread, where the order of groups is known.
+"""
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator
+from functools import partial
+
+from google.rpc import status_pb2
+
+from carpal.errors import CarpalError, invalid, refuse, to_status
+from carpal.identity import Identity
+from carpal.status import Reason
+from carpal.v1 import session_pb2
+from sessiond import wire
+from sessiond.append import append
+from sessiond.store import Transaction
+from sessiond.writer import Writer
+
+_ACKS = 500
+"""In one answer; each may carry a status of up to 4 KiB."""
+
+Groups = list[session_pb2.AppendGroup]
+Acks = list[session_pb2.AppendAck]
+
+
+class Lane:
+    """The state of one stream; `serve` is its whole life."""
+
+    def __init__(self, writer: Writer, caller: Identity) -> None:
+        self._writer = writer
+        self._caller = caller
+        self._sequence = 0
+        self._refused: dict[str, int] = {}
+        """Sessions with a refused group, and its sequence. Only the writing thread looks."""
+        self._acks: Acks = []
+        self._in_flight = 0
+        self._failure: BaseException | None = None
+        self._moved = asyncio.Event()
+
+    async def serve(
+        self, frames: AsyncIterable[session_pb2.AppendRequest]
+    ) -> AsyncIterator[session_pb2.AppendResponse]:
+        """Ack what is committed, until the client is done and everything is."""
+        # A task, not a TaskGroup: this generator may be closed from another task.
+        reading = asyncio.create_task(self._read(frames))
+        reading.add_done_callback(lambda _: self._moved.set())
+        try:
+            while True:
+                if self._acks:
+                    acks, self._acks = self._acks[:_ACKS], self._acks[_ACKS:]
+                    yield session_pb2.AppendResponse(acks=acks)
+                elif self._in_flight == 0 and (reading.done() or self._failure is not None):
+                    break
+                else:
+                    self._moved.clear()
+                    await self._moved.wait()
+            if self._failure is not None:
+                raise self._failure
+            reading.result()
+        finally:
+            reading.cancel()
+
+    def close(self) -> None:
+        """The server stops: what was taken is still acked, then the stream ends."""
+        self._fail(refuse(Reason.UNAVAILABLE, "sessiond is stopping"))
+
+    async def _read(self, frames: AsyncIterable[session_pb2.AppendRequest]) -> None:
+        async for frame in frames:
+            if self._failure is not None:
+                return
+            groups = list(frame.groups)
+            for group in groups:
+                self._sequence += 1
+                if group.sequence != self._sequence:
+                    raise invalid(
+                        "groups.sequence", f"is {group.sequence} where {self._sequence} was due"
+                    )
+            self._in_flight += 1
+            try:
+                committed = await self._writer.submit(
+                    partial(self._apply, groups), frame.ByteSize(), partial(self._undone, groups)
+                )
+            except BaseException:
+                self._in_flight -= 1
+                raise
+            committed.add_done_callback(partial(self._committed, groups))
+
+    def _committed(self, groups: Groups, committed: "asyncio.Future[Acks]") -> None:
+        self._in_flight -= 1
+        error = committed.exception()
+        if error is None:
+            self._acks += committed.result()
+        elif isinstance(error, CarpalError) and error.reason is Reason.STORE_FULL:
+            self._acks += [_refusal(group, to_status(error)) for group in groups]
+        else:
+            self._fail(error)
+        self._moved.set()
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._moved.set()
+
+    # What follows runs in the writing thread.
+
+    def _apply(self, groups: Groups, tx: Transaction) -> Acks:
+        return [self._append(group, tx) for group in groups]
+
+    def _append(self, group: session_pb2.AppendGroup, tx: Transaction) -> session_pb2.AppendAck:
+        session_id = group.session_id
+        # A batch may be undone and run again: a group is not refused for its own sake.
+        refused = self._refused.get(session_id, group.sequence)
+        try:
+            if refused < group.sequence:
+                raise refuse(
+                    Reason.PRIOR_GROUP_REFUSED,
+                    f"group {refused} of session {session_id[:128]!r} was refused",
+                    sequence=str(refused),
+                )
+            position = append(tx, self._caller, wire.group(group)).first.position
+        except CarpalError as error:
+            self._refused.setdefault(session_id, group.sequence)
+            return _refusal(group, to_status(error))
+        self._refused.pop(session_id, None)
+        return session_pb2.AppendAck(sequence=group.sequence, position=position)
+
+    def _undone(self, groups: Groups) -> None:
+        for group in groups:
+            self._refused.setdefault(group.session_id, group.sequence)
+
+
+def _refusal(group: session_pb2.AppendGroup, status: status_pb2.Status) -> session_pb2.AppendAck:
+    return session_pb2.AppendAck(sequence=group.sequence, status=status)

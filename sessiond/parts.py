@@ -1,0 +1,79 @@
+"""What the service works with: the store, its writer and readers, and who is told of commits."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from sessiond.board import Board
+from sessiond.clock import Clock
+from sessiond.deadlines import Deadlines
+from sessiond.lease_table import LeaseTable
+from sessiond.leases import Leases
+from sessiond.readers import Readers
+from sessiond.rows import Changes
+from sessiond.store import Store
+from sessiond.tail import Tails
+from sessiond.writer import Writer
+
+
+@dataclass(frozen=True)
+class Parts:
+    """One running store and everything that follows its commits."""
+
+    clock: Clock
+    writer: Writer
+    readers: Readers
+    rules: Leases
+    table: LeaseTable
+    board: Board
+    tails: Tails
+    deadlines: Deadlines
+
+    def committed(self, changes: Changes) -> None:
+        """Tell everyone who watches, in the event loop, right after a commit."""
+        self.table.update(changes.leases)
+        self.board.update(changes.sessions)
+        self.tails.update(changes.sessions)
+        # Only these can have moved a deadline; plain appends are by far the most.
+        if changes.leases or self.board.next_due() is not None:
+            self.deadlines.look_again()
+
+    def close_streams(self) -> None:
+        """The server stops: every watch and tail is told so."""
+        self.table.close()
+        self.board.close()
+        self.tails.close()
+
+
+@asynccontextmanager
+async def running(store: Store, clock: Clock, source: str) -> AsyncIterator[Parts]:
+    """Start on an open store; on leaving, finish what is queued and close the store.
+
+    `source` is this process's SPIFFE URI, for events it appends itself.
+    """
+    steady = clock.steady()
+    store.restart(steady)
+    readers = Readers(store)
+    writer = Writer(store, clock)
+    rules, table, board = Leases(source), LeaseTable(), Board(clock)
+    parts = Parts(
+        clock=clock,
+        writer=writer,
+        readers=readers,
+        rules=rules,
+        table=table,
+        board=board,
+        tails=Tails(readers),
+        deadlines=Deadlines(clock, writer, rules, table, board),
+    )
+    table.update(await readers.run(lambda reader: reader.live_leases()))
+    board.update(await readers.run(lambda reader: reader.with_work()))
+    writer.listen(parts.committed)
+    writer.start()
+    try:
+        yield parts
+    finally:
+        parts.close_streams()
+        await writer.close()
+        await readers.close()
+        store.close()

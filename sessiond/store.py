@@ -1,0 +1,115 @@
+"""What a store must do: the protocol that SQLite implements, and later PostgreSQL.
+
+Rules (who may append, which epoch is stale) live in `append`, `sessions` and
+`leases`, once for every store. A store keeps rows, commits them durably, and
+refuses on its own to change or remove an event or to leave a gap.
+"""
+
+from typing import Protocol
+
+from sessiond.rows import (
+    Changes,
+    EventRow,
+    LeaseRow,
+    SessionRow,
+    Slice,
+    SliceQuery,
+)
+
+
+class StoreFull(Exception):
+    """No room to write. The transaction is undone; the store goes on."""
+
+
+class StoreBroken(Exception):
+    """The store failed in a way that leaves its state unknown: stop, and start anew."""
+
+
+class Transaction(Protocol):
+    """A write transaction as the rules see it. Used by one thread."""
+
+    wall: int
+    """Now: nanoseconds since 1970."""
+    steady: int
+    """Now, on the clock that never steps: nanoseconds since some start."""
+    writes: int
+    """How many writes were made so far; a refused request must have made none."""
+
+    def session(self, session_id: str) -> SessionRow | None:
+        """The session, with what this transaction did to it."""
+
+    def add_session(self, row: SessionRow) -> SessionRow:
+        """Store a new session; the answer has its number."""
+
+    def put_session(self, row: SessionRow) -> None:
+        """Replace a session's row."""
+
+    def find_event(self, number: int, event_id: str) -> EventRow | None:
+        """The event of session `number` with that id."""
+
+    def add_events(self, number: int, events: list[EventRow]) -> None:
+        """Store events of session `number` that continue its positions."""
+
+    def update_request(self, number: int, event_id: str) -> bytes | None:
+        """Digest of the UpdateSession request that used this event id."""
+
+    def add_update_request(self, number: int, event_id: str, digest: bytes) -> None:
+        """Remember that digest."""
+
+    def lease(self, resource: str) -> LeaseRow | None:
+        """The newest lease of a resource."""
+
+    def put_lease(self, row: LeaseRow) -> None:
+        """Store the newest lease of a resource."""
+
+    def due_leases(self, limit: int) -> list[LeaseRow]:
+        """Leases that are LIVE by their row and past their expiry, oldest first."""
+
+
+class Store(Protocol):
+    """The one writer's side. Used by one thread; raises StoreFull or StoreBroken."""
+
+    def restart(self, steady: int) -> None:
+        """Give every live lease a full term and forget backoffs: the steady clock is new."""
+
+    def begin(self, wall: int, steady: int) -> Transaction:
+        """Open the write transaction."""
+
+    def commit(self) -> Changes:
+        """Make it durable and say what changed."""
+
+    def rollback(self) -> None:
+        """Undo it."""
+
+    def maintain(self) -> None:
+        """Between transactions: whatever keeps the store small."""
+
+    def reader(self) -> "Reader":
+        """A new read-only view, for another thread."""
+
+    def close(self) -> None:
+        """Let go of the store."""
+
+
+class Reader(Protocol):
+    """A read-only view: sees each transaction whole. Used by one thread at a time."""
+
+    def session(self, session_id: str) -> tuple[SessionRow, LeaseRow | None] | None:
+        """A session and the newest lease on it."""
+
+    def slice(self, session_id: str, query: SliceQuery) -> Slice | None:
+        """Events of a session; None when there is no such session. Costs the slice."""
+
+    def page(
+        self, workspace: str, *, before: int, limit: int, archived: bool
+    ) -> list[tuple[SessionRow, LeaseRow | None]]:
+        """A workspace's sessions with numbers below `before`, newest first."""
+
+    def with_work(self) -> list[SessionRow]:
+        """Sessions, neither archived nor parked, with a wake to process or a time to wake at."""
+
+    def live_leases(self) -> list[LeaseRow]:
+        """Leases that are LIVE by their row."""
+
+    def close(self) -> None:
+        """Let go of the view."""

@@ -1,0 +1,246 @@
+"""Group commit: one thread owns the write connection and commits what waits, together.
+
+While one batch is made durable the next one gathers, so the cost of a sync is
+shared by all who wait for it. A refused job harms no other: refusals come
+before writes, and should a job fail after it wrote, its batch is undone and
+each job is run again alone.
+"""
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from carpal.errors import CarpalError, refuse
+from carpal.status import Reason
+from sessiond.clock import Clock
+from sessiond.rows import Changes
+from sessiond.store import Store, StoreBroken, StoreFull, Transaction
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+BATCH_JOBS = 1_000
+BATCH_BYTES = 8 * 1024 * 1024
+IN_FLIGHT_BYTES = 64 * 1024 * 1024
+"""Waiting or being committed; beyond it, requests wait to be taken and streams are not read."""
+
+
+class Job(Generic[T]):
+    """One request's work in the transaction that it shares with others."""
+
+    __slots__ = ("apply", "future", "outcome", "size", "undone")
+
+    def __init__(
+        self,
+        apply: Callable[[Transaction], T],
+        size: int,
+        future: "asyncio.Future[T]",
+        undone: Callable[[], None] | None,
+    ) -> None:
+        self.apply = apply
+        self.size = size
+        self.future = future
+        self.undone = undone
+        self.outcome: T | Exception | None = None
+
+
+class Writer:
+    """The queue before the writing thread. Its methods belong to the event loop."""
+
+    def __init__(self, store: Store, clock: Clock, *, in_flight: int = IN_FLIGHT_BYTES) -> None:
+        self._store = store
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        self._room = self._capacity = in_flight
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._listeners: list[Callable[[Changes], None]] = []
+        self._closed = False
+        self._broken: asyncio.Future[None] = self._loop.create_future()
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+
+    def start(self) -> None:
+        """Begin to take jobs."""
+        self._thread.start()
+
+    def listen(self, listener: Callable[[Changes], None]) -> None:
+        """Call `listener` in the event loop after each commit, before its callers are answered."""
+        self._listeners.append(listener)
+
+    async def run(self, apply: Callable[[Transaction], T], size: int = 0) -> T:
+        """Run `apply` in a transaction and return its answer once that is durable.
+
+        `apply` runs in the writing thread; it refuses by raising before its
+        first write. `size` is what the request weighs in memory, in bytes.
+        """
+        return await (await self.submit(apply, size))
+
+    async def submit(
+        self,
+        apply: Callable[[Transaction], T],
+        size: int,
+        undone: Callable[[], None] | None = None,
+    ) -> "asyncio.Future[T]":
+        """Wait for room and queue the job; jobs run in the order queued.
+
+        `undone` is called in the writing thread, before any later job runs,
+        when the job as a whole failed and left nothing behind.
+        """
+        size = min(size, self._capacity)
+        await self._take_room(size)
+        if self._closed or self._broken.done():
+            self._give_room(size)
+            raise _unavailable()
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._queue.put(Job(apply, size, future, undone))
+        return future
+
+    async def until_broken(self) -> None:
+        """Wait for ever, or raise StoreBroken; nothing is written after that."""
+        await asyncio.shield(self._broken)
+
+    async def close(self) -> None:
+        """Finish what is queued, then stop the thread."""
+        self._closed = True
+        while self._waiting:
+            _, waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_exception(_unavailable())
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    async def _take_room(self, size: int) -> None:
+        if self._waiting or self._room < size:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.append((size, waiter))
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                    self._give_room(size)
+                raise
+        else:
+            self._room -= size
+
+    def _give_room(self, size: int) -> None:
+        self._room += size
+        while self._waiting:
+            wanted, waiter = self._waiting[0]
+            if not waiter.done():
+                if self._room < wanted:
+                    return
+                self._room -= wanted
+                waiter.set_result(None)
+            self._waiting.popleft()
+
+    def _deliver(self, jobs: list[Job[Any]], changes: Changes) -> None:
+        """In the event loop: tell the watchers, then answer the callers."""
+        for listener in self._listeners:
+            listener(changes)
+        for job in jobs:
+            if job.future.done():
+                continue  # the caller left; what it asked for was done all the same
+            if isinstance(job.outcome, Exception):
+                job.future.set_exception(job.outcome)
+            else:
+                job.future.set_result(job.outcome)
+        self._give_room(sum(job.size for job in jobs))
+
+    def _break(self, error: StoreBroken) -> None:
+        self._broken.set_exception(error)
+        self._broken.exception()  # looked at, should nobody wait for it
+
+    # What follows runs in the writing thread.
+
+    def _run(self) -> None:
+        broken: StoreBroken | None = None
+        while (jobs := self._gather()) is not None:
+            changes = Changes()
+            if broken is None:
+                try:
+                    changes = self._commit(jobs)
+                except StoreBroken as error:
+                    # Whether this batch is on disk is unknown; only opening anew can tell.
+                    _log.critical("the store broke", extra={"error": str(error)})
+                    broken = error
+                    self._loop.call_soon_threadsafe(self._break, error)
+            if broken is not None:
+                for job in jobs:
+                    job.outcome = _unavailable()
+            self._loop.call_soon_threadsafe(self._deliver, jobs, changes)
+
+    def _gather(self) -> list[Job[Any]] | None:
+        """Wait for a job, then take all that wait, up to a batch; None when closed."""
+        first = self._queue.get()
+        if first is None:
+            return None
+        jobs, size = [first], first.size
+        while not self._queue.empty() and len(jobs) < BATCH_JOBS and size < BATCH_BYTES:
+            job = self._queue.get()
+            if job is None:
+                self._queue.put(None)
+                break
+            jobs.append(job)
+            size += job.size
+        return jobs
+
+    def _commit(self, jobs: list[Job[Any]]) -> Changes:
+        try:
+            changes = self._together(jobs)
+        except (_Spoiled, StoreFull):
+            changes = self._one_by_one(jobs)
+        self._store.maintain()
+        return changes
+
+    def _together(self, jobs: list[Job[Any]]) -> Changes:
+        """All jobs in one transaction; raises when one of them spoilt it."""
+        tx = self._store.begin(self._clock.wall(), self._clock.steady())
+        try:
+            for job in jobs:
+                before = tx.writes
+                try:
+                    job.outcome = job.apply(tx)
+                except (StoreFull, StoreBroken):
+                    raise
+                except Exception as error:
+                    job.outcome = error  # raised to the one who asked
+                    self._undone(job)
+                    if tx.writes != before:
+                        raise _Spoiled from error
+            return self._store.commit()
+        except (_Spoiled, StoreFull):
+            self._store.rollback()
+            raise
+
+    def _one_by_one(self, jobs: list[Job[Any]]) -> Changes:
+        sessions, leases = {}, {}
+        for job in jobs:
+            try:
+                changes = self._together([job])
+            except _Spoiled:
+                continue  # its outcome says why
+            except StoreFull:
+                job.outcome = refuse(Reason.STORE_FULL, "the disk that holds the sessions is full")
+                self._undone(job)
+            else:
+                sessions.update({row.session_id: row for row in changes.sessions})
+                leases.update({row.resource: row for row in changes.leases})
+        return Changes(tuple(sessions.values()), tuple(leases.values()))
+
+    @staticmethod
+    def _undone(job: Job[Any]) -> None:
+        if job.undone is not None:
+            job.undone()
+
+
+class _Spoiled(Exception):
+    """A job failed after it had written."""
+
+
+def _unavailable() -> CarpalError:
+    return refuse(Reason.UNAVAILABLE, "sessiond is stopping")
