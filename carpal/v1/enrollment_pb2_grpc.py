@@ -62,16 +62,12 @@ class EnrollmentServicer:
     def Enroll(self, request, context):
         """Turn a one-use token into a certificate. The token's secret is never
         sent: `proof` is an HMAC under it.
-
         Callers: anyone with the token's secret; no certificate needed.
         Idempotent: by token_id and certificate request: the same request again,
         within the token's life, is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | token unknown, expired, revoked or used, or proof wrong | PERMISSION_DENIED TOKEN_REFUSED | ask for a new token |
-        | certificate request malformed or not self-signed | INVALID_ARGUMENT INVALID_FIELD | fix the daemon |
-        | vault unreachable | UNAVAILABLE VAULT_UNAVAILABLE | retry; the token is not spent |
+        token unknown, expired, revoked or used, or proof wrong → PERMISSION_DENIED TOKEN_REFUSED → ask for a new token
+        certificate request malformed or not self-signed → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
+        vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; the token is not spent
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -79,14 +75,10 @@ class EnrollmentServicer:
 
     def Renew(self, request, context):
         """Renew a certificate by proof that the old key is still held.
-
         Callers: anyone who holds the key of a certificate the vault issued.
         Idempotent: by certificate request.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | proof wrong, certificate revoked or too old | PERMISSION_DENIED RENEWAL_REFUSED | enrol anew |
-        | vault unreachable | UNAVAILABLE VAULT_UNAVAILABLE | retry; the old certificate stays |
+        proof wrong, certificate revoked or too old → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
+        vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; the old certificate stays
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -94,13 +86,9 @@ class EnrollmentServicer:
 
     def Diagnose(self, request, context):
         """Say why a certificate is refused, which TLS never does.
-
         Callers: anyone who holds the certificate's key.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | proof wrong | PERMISSION_DENIED RENEWAL_REFUSED | enrol anew |
+        proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -108,13 +96,9 @@ class EnrollmentServicer:
 
     def Retire(self, request, context):
         """A daemon revokes itself, when it is uninstalled.
-
         Callers: anyone who holds the certificate's key.
         Idempotent: retiring twice is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | proof wrong | PERMISSION_DENIED RENEWAL_REFUSED | ask an operator to revoke |
+        proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → ask an operator to revoke
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,47 +38,31 @@ class EnrollmentStub:
     Enroll: _grpc.UnaryUnaryMultiCallable[_enrollment_pb2.EnrollRequest, _enrollment_pb2.EnrollResponse]
     """Turn a one-use token into a certificate. The token's secret is never
     sent: `proof` is an HMAC under it.
-
     Callers: anyone with the token's secret; no certificate needed.
     Idempotent: by token_id and certificate request: the same request again,
     within the token's life, is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | token unknown, expired, revoked or used, or proof wrong | PERMISSION_DENIED TOKEN_REFUSED | ask for a new token |
-    | certificate request malformed or not self-signed | INVALID_ARGUMENT INVALID_FIELD | fix the daemon |
-    | vault unreachable | UNAVAILABLE VAULT_UNAVAILABLE | retry; the token is not spent |
+      token unknown, expired, revoked or used, or proof wrong → PERMISSION_DENIED TOKEN_REFUSED → ask for a new token
+      certificate request malformed or not self-signed → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
+      vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; the token is not spent
     """
     Renew: _grpc.UnaryUnaryMultiCallable[_enrollment_pb2.RenewRequest, _enrollment_pb2.RenewResponse]
     """Renew a certificate by proof that the old key is still held.
-
     Callers: anyone who holds the key of a certificate the vault issued.
     Idempotent: by certificate request.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | proof wrong, certificate revoked or too old | PERMISSION_DENIED RENEWAL_REFUSED | enrol anew |
-    | vault unreachable | UNAVAILABLE VAULT_UNAVAILABLE | retry; the old certificate stays |
+      proof wrong, certificate revoked or too old → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
+      vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; the old certificate stays
     """
     Diagnose: _grpc.UnaryUnaryMultiCallable[_enrollment_pb2.DiagnoseRequest, _enrollment_pb2.DiagnoseResponse]
     """Say why a certificate is refused, which TLS never does.
-
     Callers: anyone who holds the certificate's key.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | proof wrong | PERMISSION_DENIED RENEWAL_REFUSED | enrol anew |
+      proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
     """
     Retire: _grpc.UnaryUnaryMultiCallable[_enrollment_pb2.RetireRequest, _enrollment_pb2.RetireResponse]
     """A daemon revokes itself, when it is uninstalled.
-
     Callers: anyone who holds the certificate's key.
     Idempotent: retiring twice is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | proof wrong | PERMISSION_DENIED RENEWAL_REFUSED | ask an operator to revoke |
+      proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → ask an operator to revoke
     """
 
 @_typing.type_check_only
@@ -87,47 +71,31 @@ class EnrollmentAsyncStub(EnrollmentStub):
     Enroll: _aio.UnaryUnaryMultiCallable[_enrollment_pb2.EnrollRequest, _enrollment_pb2.EnrollResponse]  # type: ignore[assignment]
     """Turn a one-use token into a certificate. The token's secret is never
     sent: `proof` is an HMAC under it.
-
     Callers: anyone with the token's secret; no certificate needed.
     Idempotent: by token_id and certificate request: the same request again,
     within the token's life, is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | token unknown, expired, revoked or used, or proof wrong | PERMISSION_DENIED TOKEN_REFUSED | ask for a new token |
-    | certificate request malformed or not self-signed | INVALID_ARGUMENT INVALID_FIELD | fix the daemon |
-    | vault unreachable | UNAVAILABLE VAULT_UNAVAILABLE | retry; the token is not spent |
+      token unknown, expired, revoked or used, or proof wrong → PERMISSION_DENIED TOKEN_REFUSED → ask for a new token
+      certificate request malformed or not self-signed → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
+      vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; the token is not spent
     """
     Renew: _aio.UnaryUnaryMultiCallable[_enrollment_pb2.RenewRequest, _enrollment_pb2.RenewResponse]  # type: ignore[assignment]
     """Renew a certificate by proof that the old key is still held.
-
     Callers: anyone who holds the key of a certificate the vault issued.
     Idempotent: by certificate request.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | proof wrong, certificate revoked or too old | PERMISSION_DENIED RENEWAL_REFUSED | enrol anew |
-    | vault unreachable | UNAVAILABLE VAULT_UNAVAILABLE | retry; the old certificate stays |
+      proof wrong, certificate revoked or too old → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
+      vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; the old certificate stays
     """
     Diagnose: _aio.UnaryUnaryMultiCallable[_enrollment_pb2.DiagnoseRequest, _enrollment_pb2.DiagnoseResponse]  # type: ignore[assignment]
     """Say why a certificate is refused, which TLS never does.
-
     Callers: anyone who holds the certificate's key.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | proof wrong | PERMISSION_DENIED RENEWAL_REFUSED | enrol anew |
+      proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
     """
     Retire: _aio.UnaryUnaryMultiCallable[_enrollment_pb2.RetireRequest, _enrollment_pb2.RetireResponse]  # type: ignore[assignment]
     """A daemon revokes itself, when it is uninstalled.
-
     Callers: anyone who holds the certificate's key.
     Idempotent: retiring twice is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | proof wrong | PERMISSION_DENIED RENEWAL_REFUSED | ask an operator to revoke |
+      proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → ask an operator to revoke
     """
 
 class EnrollmentServicer(metaclass=_abc_1.ABCMeta):
@@ -139,16 +107,12 @@ class EnrollmentServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_enrollment_pb2.EnrollResponse, _abc.Awaitable[_enrollment_pb2.EnrollResponse]]:
         """Turn a one-use token into a certificate. The token's secret is never
         sent: `proof` is an HMAC under it.
-
         Callers: anyone with the token's secret; no certificate needed.
         Idempotent: by token_id and certificate request: the same request again,
         within the token's life, is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | token unknown, expired, revoked or used, or proof wrong | PERMISSION_DENIED TOKEN_REFUSED | ask for a new token |
-        | certificate request malformed or not self-signed | INVALID_ARGUMENT INVALID_FIELD | fix the daemon |
-        | vault unreachable | UNAVAILABLE VAULT_UNAVAILABLE | retry; the token is not spent |
+          token unknown, expired, revoked or used, or proof wrong → PERMISSION_DENIED TOKEN_REFUSED → ask for a new token
+          certificate request malformed or not self-signed → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
+          vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; the token is not spent
         """
 
     @_abc_1.abstractmethod
@@ -158,14 +122,10 @@ class EnrollmentServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_enrollment_pb2.RenewResponse, _abc.Awaitable[_enrollment_pb2.RenewResponse]]:
         """Renew a certificate by proof that the old key is still held.
-
         Callers: anyone who holds the key of a certificate the vault issued.
         Idempotent: by certificate request.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | proof wrong, certificate revoked or too old | PERMISSION_DENIED RENEWAL_REFUSED | enrol anew |
-        | vault unreachable | UNAVAILABLE VAULT_UNAVAILABLE | retry; the old certificate stays |
+          proof wrong, certificate revoked or too old → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
+          vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; the old certificate stays
         """
 
     @_abc_1.abstractmethod
@@ -175,13 +135,9 @@ class EnrollmentServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_enrollment_pb2.DiagnoseResponse, _abc.Awaitable[_enrollment_pb2.DiagnoseResponse]]:
         """Say why a certificate is refused, which TLS never does.
-
         Callers: anyone who holds the certificate's key.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | proof wrong | PERMISSION_DENIED RENEWAL_REFUSED | enrol anew |
+          proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
         """
 
     @_abc_1.abstractmethod
@@ -191,13 +147,9 @@ class EnrollmentServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_enrollment_pb2.RetireResponse, _abc.Awaitable[_enrollment_pb2.RetireResponse]]:
         """A daemon revokes itself, when it is uninstalled.
-
         Callers: anyone who holds the certificate's key.
         Idempotent: retiring twice is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | proof wrong | PERMISSION_DENIED RENEWAL_REFUSED | ask an operator to revoke |
+          proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → ask an operator to revoke
         """
 
 def add_EnrollmentServicer_to_server(servicer: EnrollmentServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

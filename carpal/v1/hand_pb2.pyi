@@ -5,24 +5,19 @@ The hand service: `execute(name, input) → string`, and what it takes to
 make that true across cuts and crashes. One service everywhere: a plugin
 serves it on a unix socket, the daemon speaks it, and a brain serves it as
 a one-hop relay for other brains. It imports only well-known types, so any
-language's plain protoc compiles this file alone.
-
-A plugin's own server needs only Describe, Provision, Execute, Cancel and
-Release; everything else is by capability, or the daemon's.
-
-Relayed calls name the daemon in the request metadata `carpal-daemon`.
+language's plain protoc compiles this file alone. A plugin's own server
+needs only Describe, Provision, Execute, Cancel and Release; everything else
+is by capability, or the daemon's. Relayed calls name the daemon in the
+request metadata `carpal-daemon`.
 
 Two kinds of failure, never mixed: "could not start" is a gRPC status;
 "ran and failed" is a Result. Errors carry a `google.rpc.ErrorInfo` with
 domain `carpal`. These are common to every RPC and not repeated below:
-
-| condition | code and reason | caller should |
-|---|---|---|
-| role has no row for the method | PERMISSION_DENIED ROLE_NOT_ALLOWED | not retry |
-| a field is missing, malformed or too large | INVALID_ARGUMENT INVALID_FIELD | correct the named field |
-| capability not offered, or not built yet | UNIMPLEMENTED NOT_BUILT | not retry |
-| relay: no link to the daemon here | UNAVAILABLE DAEMON_NOT_LINKED | look the daemon up again, retry |
-| driver's epoch is below the highest seen | FAILED_PRECONDITION STALE_EPOCH | stop driving |
+  role has no row for the method → PERMISSION_DENIED ROLE_NOT_ALLOWED → not retry
+  a field is missing, malformed or too large → INVALID_ARGUMENT INVALID_FIELD → correct the named field
+  capability not offered, or not built yet → UNIMPLEMENTED NOT_BUILT → not retry
+  relay: no link to the daemon here → UNAVAILABLE DAEMON_NOT_LINKED → look the daemon up again, retry
+  driver's epoch is below the highest seen → FAILED_PRECONDITION STALE_EPOCH → stop driving
 """
 
 from collections import abc as _abc
@@ -126,9 +121,7 @@ Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 
 @_typing.final
 class Driver(_message.Message):
-    """Who drives: the session, and the epoch of the lease its brain holds. The
-    hand keeps the highest epoch seen per session and refuses lower ones.
-    """
+    """Who drives. A hand refuses epochs below the highest it saw of the session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

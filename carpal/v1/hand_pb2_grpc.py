@@ -106,13 +106,9 @@ class HandServicer:
 
     def Describe(self, request, context):
         """What this server can provision: types, tools, schemas, capabilities.
-
         Callers: brain (a plugin's own server: the daemon, by its socket).
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+        none beyond the common ones
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -120,13 +116,9 @@ class HandServicer:
 
     def Probe(self, request, context):
         """Whether a type can provision now: ready, starting, or broken with why.
-
         Callers: brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such type | NOT_FOUND HAND_TYPE_NOT_FOUND | read Describe |
+        no such type → NOT_FOUND HAND_TYPE_NOT_FOUND → read Describe
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -134,20 +126,16 @@ class HandServicer:
 
     def Provision(self, request, context):
         """Make a hand: progress messages, then one result.
-
         Callers: brain, as driver of the session.
         Idempotent: by hand_id and content; again answers the first result.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such type | NOT_FOUND HAND_TYPE_NOT_FOUND | read Describe |
-        | the id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
-        | the id was released or lost | FAILED_PRECONDITION HAND_GONE | provision another |
-        | daemon at capacity | RESOURCE_EXHAUSTED AT_CAPACITY | place it elsewhere |
-        | a limit that cannot be enforced | FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE | ask for less |
-        | owner's policy forbids it | PERMISSION_DENIED POLICY_FORBIDS | not retry |
-        | a mount does not exist | NOT_FOUND MOUNT_NOT_FOUND | correct it |
-        | the environment failed to start | INTERNAL PROVISION_FAILED | read the message; try once more |
+        no such type → NOT_FOUND HAND_TYPE_NOT_FOUND → read Describe
+        the id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
+        the id was released or lost → FAILED_PRECONDITION HAND_GONE → provision another
+        daemon at capacity → RESOURCE_EXHAUSTED AT_CAPACITY → place it elsewhere
+        a limit that cannot be enforced → FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE → ask for less
+        owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → not retry
+        a mount does not exist → NOT_FOUND MOUNT_NOT_FOUND → correct it
+        the environment failed to start → INTERNAL PROVISION_FAILED → read the message; try once more
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -156,13 +144,9 @@ class HandServicer:
     def Claim(self, request, context):
         """A new driver raises the session's epoch at the hand and learns the state
         of calls. Starts none.
-
         Callers: brain, as driver.
         Idempotent: by epoch.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such hand | NOT_FOUND HAND_NOT_FOUND | treat its calls as lost |
+        no such hand → NOT_FOUND HAND_NOT_FOUND → treat its calls as lost
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -171,18 +155,14 @@ class HandServicer:
     def Execute(self, request, context):
         """Run a tool: output chunks, then one terminal result. The same call_id
         again re-attaches from `output_offset`, or replays; it never runs twice.
-
         Callers: brain, as driver.
         Idempotent: by call_id and content.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such hand | NOT_FOUND HAND_NOT_FOUND | treat the call as lost |
-        | no such tool | NOT_FOUND TOOL_NOT_FOUND | tell the model |
-        | input does not fit the tool's schema | INVALID_ARGUMENT INPUT_INVALID | tell the model |
-        | call_id exists with other content | ALREADY_EXISTS ID_REUSED | not retry |
-        | call_id was cancelled before it came | FAILED_PRECONDITION CALL_CANCELLED | settle it as cancelled |
-        | a person has control of the hand | held, not an error | wait |
+        no such hand → NOT_FOUND HAND_NOT_FOUND → treat the call as lost
+        no such tool → NOT_FOUND TOOL_NOT_FOUND → tell the model
+        input does not fit the tool's schema → INVALID_ARGUMENT INPUT_INVALID → tell the model
+        call_id exists with other content → ALREADY_EXISTS ID_REUSED → not retry
+        call_id was cancelled before it came → FAILED_PRECONDITION CALL_CANCELLED → settle it as cancelled
+        a person has control of the hand → held, not an error → wait
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -191,14 +171,10 @@ class HandServicer:
     def Acknowledge(self, request, context):
         """The result is in the log: output may be freed. The id, its input digest
         and outcome stay until release.
-
         Callers: brain, as driver.
         Idempotent: by call_id.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such hand | NOT_FOUND HAND_NOT_FOUND | nothing is left to free |
-        | a call has no result yet | FAILED_PRECONDITION CALL_RUNNING | wait for its result |
+        no such hand → NOT_FOUND HAND_NOT_FOUND → nothing is left to free
+        a call has no result yet → FAILED_PRECONDITION CALL_RUNNING → wait for its result
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -207,13 +183,9 @@ class HandServicer:
     def Cancel(self, request, context):
         """Stop a call: TERM, grace, KILL, the whole tree. On an id never seen it
         leaves a tombstone, so that a late Execute is refused.
-
         Callers: brain, as driver.
         Idempotent: by call_id; on a finished call it changes nothing.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such hand | NOT_FOUND HAND_NOT_FOUND | treat the call as lost |
+        no such hand → NOT_FOUND HAND_NOT_FOUND → treat the call as lost
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -221,15 +193,11 @@ class HandServicer:
 
     def Transfer(self, request, context):
         """Give a hand to another session of the workspace, or share it.
-
         Callers: brain, as driver of the giver.
         Idempotent: by transfer_id and content.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such hand | NOT_FOUND HAND_NOT_FOUND | not retry |
-        | taker is in another workspace | PERMISSION_DENIED POLICY_FORBIDS | not retry |
-        | transfer_id exists with other content | ALREADY_EXISTS ID_REUSED | not retry |
+        no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
+        taker is in another workspace → PERMISSION_DENIED POLICY_FORBIDS → not retry
+        transfer_id exists with other content → ALREADY_EXISTS ID_REUSED → not retry
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -237,13 +205,9 @@ class HandServicer:
 
     def Release(self, request, context):
         """End one session's share; the last one ends the hand and leaves nothing.
-
         Callers: brain, as driver.
         Idempotent: releasing what is gone succeeds.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+        none beyond the common ones
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -251,13 +215,9 @@ class HandServicer:
 
     def Events(self, request, context):
         """What hands say unasked; journaled until acknowledged, rate-limited.
-
         Callers: brain.
         Idempotent: reads; `acknowledged` frees by event_id.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such hand | NOT_FOUND HAND_NOT_FOUND | stop |
+        no such hand → NOT_FOUND HAND_NOT_FOUND → stop
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -266,14 +226,10 @@ class HandServicer:
     def Tunnel(self, request_iterator, context):
         """A person inside the hand: shell, copy, forward, view, control. Calls are
         held while a person has control.
-
         Callers: brain, on behalf of an operator named in the first message.
         Idempotent: no; a cut tunnel is opened anew.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | owner's policy forbids it | PERMISSION_DENIED POLICY_FORBIDS | ask the machine's owner |
-        | no such hand | NOT_FOUND HAND_NOT_FOUND | not retry |
+        owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → ask the machine's owner
+        no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -281,13 +237,9 @@ class HandServicer:
 
     def Save(self, request, context):
         """Save a hand's state as a blob; a mount restores it.
-
         Callers: brain, as driver.
         Idempotent: by save_id.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such hand | NOT_FOUND HAND_NOT_FOUND | not retry |
+        no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -295,13 +247,9 @@ class HandServicer:
 
     def ListHands(self, request, context):
         """Inventory, for reconciliation.
-
         Callers: brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+        none beyond the common ones
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

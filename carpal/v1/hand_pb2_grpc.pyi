@@ -5,24 +5,19 @@ The hand service: `execute(name, input) → string`, and what it takes to
 make that true across cuts and crashes. One service everywhere: a plugin
 serves it on a unix socket, the daemon speaks it, and a brain serves it as
 a one-hop relay for other brains. It imports only well-known types, so any
-language's plain protoc compiles this file alone.
-
-A plugin's own server needs only Describe, Provision, Execute, Cancel and
-Release; everything else is by capability, or the daemon's.
-
-Relayed calls name the daemon in the request metadata `carpal-daemon`.
+language's plain protoc compiles this file alone. A plugin's own server
+needs only Describe, Provision, Execute, Cancel and Release; everything else
+is by capability, or the daemon's. Relayed calls name the daemon in the
+request metadata `carpal-daemon`.
 
 Two kinds of failure, never mixed: "could not start" is a gRPC status;
 "ran and failed" is a Result. Errors carry a `google.rpc.ErrorInfo` with
 domain `carpal`. These are common to every RPC and not repeated below:
-
-| condition | code and reason | caller should |
-|---|---|---|
-| role has no row for the method | PERMISSION_DENIED ROLE_NOT_ALLOWED | not retry |
-| a field is missing, malformed or too large | INVALID_ARGUMENT INVALID_FIELD | correct the named field |
-| capability not offered, or not built yet | UNIMPLEMENTED NOT_BUILT | not retry |
-| relay: no link to the daemon here | UNAVAILABLE DAEMON_NOT_LINKED | look the daemon up again, retry |
-| driver's epoch is below the highest seen | FAILED_PRECONDITION STALE_EPOCH | stop driving |
+  role has no row for the method → PERMISSION_DENIED ROLE_NOT_ALLOWED → not retry
+  a field is missing, malformed or too large → INVALID_ARGUMENT INVALID_FIELD → correct the named field
+  capability not offered, or not built yet → UNIMPLEMENTED NOT_BUILT → not retry
+  relay: no link to the daemon here → UNAVAILABLE DAEMON_NOT_LINKED → look the daemon up again, retry
+  driver's epoch is below the highest seen → FAILED_PRECONDITION STALE_EPOCH → stop driving
 """
 
 from carpal.v1 import hand_pb2 as _hand_pb2
@@ -55,154 +50,102 @@ class HandStub:
     def __new__(cls, channel: _aio.Channel) -> HandAsyncStub: ...
     Describe: _grpc.UnaryUnaryMultiCallable[_hand_pb2.DescribeRequest, _hand_pb2.DescribeResponse]
     """What this server can provision: types, tools, schemas, capabilities.
-
     Callers: brain (a plugin's own server: the daemon, by its socket).
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
     Probe: _grpc.UnaryUnaryMultiCallable[_hand_pb2.ProbeRequest, _hand_pb2.ProbeResponse]
     """Whether a type can provision now: ready, starting, or broken with why.
-
     Callers: brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such type | NOT_FOUND HAND_TYPE_NOT_FOUND | read Describe |
+      no such type → NOT_FOUND HAND_TYPE_NOT_FOUND → read Describe
     """
     Provision: _grpc.UnaryStreamMultiCallable[_hand_pb2.ProvisionRequest, _hand_pb2.ProvisionResponse]
     """Make a hand: progress messages, then one result.
-
     Callers: brain, as driver of the session.
     Idempotent: by hand_id and content; again answers the first result.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such type | NOT_FOUND HAND_TYPE_NOT_FOUND | read Describe |
-    | the id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
-    | the id was released or lost | FAILED_PRECONDITION HAND_GONE | provision another |
-    | daemon at capacity | RESOURCE_EXHAUSTED AT_CAPACITY | place it elsewhere |
-    | a limit that cannot be enforced | FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE | ask for less |
-    | owner's policy forbids it | PERMISSION_DENIED POLICY_FORBIDS | not retry |
-    | a mount does not exist | NOT_FOUND MOUNT_NOT_FOUND | correct it |
-    | the environment failed to start | INTERNAL PROVISION_FAILED | read the message; try once more |
+      no such type → NOT_FOUND HAND_TYPE_NOT_FOUND → read Describe
+      the id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
+      the id was released or lost → FAILED_PRECONDITION HAND_GONE → provision another
+      daemon at capacity → RESOURCE_EXHAUSTED AT_CAPACITY → place it elsewhere
+      a limit that cannot be enforced → FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE → ask for less
+      owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → not retry
+      a mount does not exist → NOT_FOUND MOUNT_NOT_FOUND → correct it
+      the environment failed to start → INTERNAL PROVISION_FAILED → read the message; try once more
     """
     Claim: _grpc.UnaryUnaryMultiCallable[_hand_pb2.ClaimRequest, _hand_pb2.ClaimResponse]
     """A new driver raises the session's epoch at the hand and learns the state
     of calls. Starts none.
-
     Callers: brain, as driver.
     Idempotent: by epoch.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such hand | NOT_FOUND HAND_NOT_FOUND | treat its calls as lost |
+      no such hand → NOT_FOUND HAND_NOT_FOUND → treat its calls as lost
     """
     Execute: _grpc.UnaryStreamMultiCallable[_hand_pb2.ExecuteRequest, _hand_pb2.ExecuteResponse]
     """Run a tool: output chunks, then one terminal result. The same call_id
     again re-attaches from `output_offset`, or replays; it never runs twice.
-
     Callers: brain, as driver.
     Idempotent: by call_id and content.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such hand | NOT_FOUND HAND_NOT_FOUND | treat the call as lost |
-    | no such tool | NOT_FOUND TOOL_NOT_FOUND | tell the model |
-    | input does not fit the tool's schema | INVALID_ARGUMENT INPUT_INVALID | tell the model |
-    | call_id exists with other content | ALREADY_EXISTS ID_REUSED | not retry |
-    | call_id was cancelled before it came | FAILED_PRECONDITION CALL_CANCELLED | settle it as cancelled |
-    | a person has control of the hand | held, not an error | wait |
+      no such hand → NOT_FOUND HAND_NOT_FOUND → treat the call as lost
+      no such tool → NOT_FOUND TOOL_NOT_FOUND → tell the model
+      input does not fit the tool's schema → INVALID_ARGUMENT INPUT_INVALID → tell the model
+      call_id exists with other content → ALREADY_EXISTS ID_REUSED → not retry
+      call_id was cancelled before it came → FAILED_PRECONDITION CALL_CANCELLED → settle it as cancelled
+      a person has control of the hand → held, not an error → wait
     """
     Acknowledge: _grpc.UnaryUnaryMultiCallable[_hand_pb2.AcknowledgeRequest, _hand_pb2.AcknowledgeResponse]
     """The result is in the log: output may be freed. The id, its input digest
     and outcome stay until release.
-
     Callers: brain, as driver.
     Idempotent: by call_id.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such hand | NOT_FOUND HAND_NOT_FOUND | nothing is left to free |
-    | a call has no result yet | FAILED_PRECONDITION CALL_RUNNING | wait for its result |
+      no such hand → NOT_FOUND HAND_NOT_FOUND → nothing is left to free
+      a call has no result yet → FAILED_PRECONDITION CALL_RUNNING → wait for its result
     """
     Cancel: _grpc.UnaryUnaryMultiCallable[_hand_pb2.CancelRequest, _hand_pb2.CancelResponse]
     """Stop a call: TERM, grace, KILL, the whole tree. On an id never seen it
     leaves a tombstone, so that a late Execute is refused.
-
     Callers: brain, as driver.
     Idempotent: by call_id; on a finished call it changes nothing.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such hand | NOT_FOUND HAND_NOT_FOUND | treat the call as lost |
+      no such hand → NOT_FOUND HAND_NOT_FOUND → treat the call as lost
     """
     Transfer: _grpc.UnaryUnaryMultiCallable[_hand_pb2.TransferRequest, _hand_pb2.TransferResponse]
     """Give a hand to another session of the workspace, or share it.
-
     Callers: brain, as driver of the giver.
     Idempotent: by transfer_id and content.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such hand | NOT_FOUND HAND_NOT_FOUND | not retry |
-    | taker is in another workspace | PERMISSION_DENIED POLICY_FORBIDS | not retry |
-    | transfer_id exists with other content | ALREADY_EXISTS ID_REUSED | not retry |
+      no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
+      taker is in another workspace → PERMISSION_DENIED POLICY_FORBIDS → not retry
+      transfer_id exists with other content → ALREADY_EXISTS ID_REUSED → not retry
     """
     Release: _grpc.UnaryUnaryMultiCallable[_hand_pb2.ReleaseRequest, _hand_pb2.ReleaseResponse]
     """End one session's share; the last one ends the hand and leaves nothing.
-
     Callers: brain, as driver.
     Idempotent: releasing what is gone succeeds.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
     Events: _grpc.UnaryStreamMultiCallable[_hand_pb2.EventsRequest, _hand_pb2.EventsResponse]
     """What hands say unasked; journaled until acknowledged, rate-limited.
-
     Callers: brain.
     Idempotent: reads; `acknowledged` frees by event_id.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such hand | NOT_FOUND HAND_NOT_FOUND | stop |
+      no such hand → NOT_FOUND HAND_NOT_FOUND → stop
     """
     Tunnel: _grpc.StreamStreamMultiCallable[_hand_pb2.TunnelRequest, _hand_pb2.TunnelResponse]
     """A person inside the hand: shell, copy, forward, view, control. Calls are
     held while a person has control.
-
     Callers: brain, on behalf of an operator named in the first message.
     Idempotent: no; a cut tunnel is opened anew.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | owner's policy forbids it | PERMISSION_DENIED POLICY_FORBIDS | ask the machine's owner |
-    | no such hand | NOT_FOUND HAND_NOT_FOUND | not retry |
+      owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → ask the machine's owner
+      no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
     """
     Save: _grpc.UnaryStreamMultiCallable[_hand_pb2.SaveRequest, _hand_pb2.SaveResponse]
     """Save a hand's state as a blob; a mount restores it.
-
     Callers: brain, as driver.
     Idempotent: by save_id.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such hand | NOT_FOUND HAND_NOT_FOUND | not retry |
+      no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
     """
     ListHands: _grpc.UnaryUnaryMultiCallable[_hand_pb2.ListHandsRequest, _hand_pb2.ListHandsResponse]
     """Inventory, for reconciliation.
-
     Callers: brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
 
 @_typing.type_check_only
@@ -210,154 +153,102 @@ class HandAsyncStub(HandStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Describe: _aio.UnaryUnaryMultiCallable[_hand_pb2.DescribeRequest, _hand_pb2.DescribeResponse]  # type: ignore[assignment]
     """What this server can provision: types, tools, schemas, capabilities.
-
     Callers: brain (a plugin's own server: the daemon, by its socket).
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
     Probe: _aio.UnaryUnaryMultiCallable[_hand_pb2.ProbeRequest, _hand_pb2.ProbeResponse]  # type: ignore[assignment]
     """Whether a type can provision now: ready, starting, or broken with why.
-
     Callers: brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such type | NOT_FOUND HAND_TYPE_NOT_FOUND | read Describe |
+      no such type → NOT_FOUND HAND_TYPE_NOT_FOUND → read Describe
     """
     Provision: _aio.UnaryStreamMultiCallable[_hand_pb2.ProvisionRequest, _hand_pb2.ProvisionResponse]  # type: ignore[assignment]
     """Make a hand: progress messages, then one result.
-
     Callers: brain, as driver of the session.
     Idempotent: by hand_id and content; again answers the first result.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such type | NOT_FOUND HAND_TYPE_NOT_FOUND | read Describe |
-    | the id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
-    | the id was released or lost | FAILED_PRECONDITION HAND_GONE | provision another |
-    | daemon at capacity | RESOURCE_EXHAUSTED AT_CAPACITY | place it elsewhere |
-    | a limit that cannot be enforced | FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE | ask for less |
-    | owner's policy forbids it | PERMISSION_DENIED POLICY_FORBIDS | not retry |
-    | a mount does not exist | NOT_FOUND MOUNT_NOT_FOUND | correct it |
-    | the environment failed to start | INTERNAL PROVISION_FAILED | read the message; try once more |
+      no such type → NOT_FOUND HAND_TYPE_NOT_FOUND → read Describe
+      the id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
+      the id was released or lost → FAILED_PRECONDITION HAND_GONE → provision another
+      daemon at capacity → RESOURCE_EXHAUSTED AT_CAPACITY → place it elsewhere
+      a limit that cannot be enforced → FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE → ask for less
+      owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → not retry
+      a mount does not exist → NOT_FOUND MOUNT_NOT_FOUND → correct it
+      the environment failed to start → INTERNAL PROVISION_FAILED → read the message; try once more
     """
     Claim: _aio.UnaryUnaryMultiCallable[_hand_pb2.ClaimRequest, _hand_pb2.ClaimResponse]  # type: ignore[assignment]
     """A new driver raises the session's epoch at the hand and learns the state
     of calls. Starts none.
-
     Callers: brain, as driver.
     Idempotent: by epoch.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such hand | NOT_FOUND HAND_NOT_FOUND | treat its calls as lost |
+      no such hand → NOT_FOUND HAND_NOT_FOUND → treat its calls as lost
     """
     Execute: _aio.UnaryStreamMultiCallable[_hand_pb2.ExecuteRequest, _hand_pb2.ExecuteResponse]  # type: ignore[assignment]
     """Run a tool: output chunks, then one terminal result. The same call_id
     again re-attaches from `output_offset`, or replays; it never runs twice.
-
     Callers: brain, as driver.
     Idempotent: by call_id and content.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such hand | NOT_FOUND HAND_NOT_FOUND | treat the call as lost |
-    | no such tool | NOT_FOUND TOOL_NOT_FOUND | tell the model |
-    | input does not fit the tool's schema | INVALID_ARGUMENT INPUT_INVALID | tell the model |
-    | call_id exists with other content | ALREADY_EXISTS ID_REUSED | not retry |
-    | call_id was cancelled before it came | FAILED_PRECONDITION CALL_CANCELLED | settle it as cancelled |
-    | a person has control of the hand | held, not an error | wait |
+      no such hand → NOT_FOUND HAND_NOT_FOUND → treat the call as lost
+      no such tool → NOT_FOUND TOOL_NOT_FOUND → tell the model
+      input does not fit the tool's schema → INVALID_ARGUMENT INPUT_INVALID → tell the model
+      call_id exists with other content → ALREADY_EXISTS ID_REUSED → not retry
+      call_id was cancelled before it came → FAILED_PRECONDITION CALL_CANCELLED → settle it as cancelled
+      a person has control of the hand → held, not an error → wait
     """
     Acknowledge: _aio.UnaryUnaryMultiCallable[_hand_pb2.AcknowledgeRequest, _hand_pb2.AcknowledgeResponse]  # type: ignore[assignment]
     """The result is in the log: output may be freed. The id, its input digest
     and outcome stay until release.
-
     Callers: brain, as driver.
     Idempotent: by call_id.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such hand | NOT_FOUND HAND_NOT_FOUND | nothing is left to free |
-    | a call has no result yet | FAILED_PRECONDITION CALL_RUNNING | wait for its result |
+      no such hand → NOT_FOUND HAND_NOT_FOUND → nothing is left to free
+      a call has no result yet → FAILED_PRECONDITION CALL_RUNNING → wait for its result
     """
     Cancel: _aio.UnaryUnaryMultiCallable[_hand_pb2.CancelRequest, _hand_pb2.CancelResponse]  # type: ignore[assignment]
     """Stop a call: TERM, grace, KILL, the whole tree. On an id never seen it
     leaves a tombstone, so that a late Execute is refused.
-
     Callers: brain, as driver.
     Idempotent: by call_id; on a finished call it changes nothing.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such hand | NOT_FOUND HAND_NOT_FOUND | treat the call as lost |
+      no such hand → NOT_FOUND HAND_NOT_FOUND → treat the call as lost
     """
     Transfer: _aio.UnaryUnaryMultiCallable[_hand_pb2.TransferRequest, _hand_pb2.TransferResponse]  # type: ignore[assignment]
     """Give a hand to another session of the workspace, or share it.
-
     Callers: brain, as driver of the giver.
     Idempotent: by transfer_id and content.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such hand | NOT_FOUND HAND_NOT_FOUND | not retry |
-    | taker is in another workspace | PERMISSION_DENIED POLICY_FORBIDS | not retry |
-    | transfer_id exists with other content | ALREADY_EXISTS ID_REUSED | not retry |
+      no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
+      taker is in another workspace → PERMISSION_DENIED POLICY_FORBIDS → not retry
+      transfer_id exists with other content → ALREADY_EXISTS ID_REUSED → not retry
     """
     Release: _aio.UnaryUnaryMultiCallable[_hand_pb2.ReleaseRequest, _hand_pb2.ReleaseResponse]  # type: ignore[assignment]
     """End one session's share; the last one ends the hand and leaves nothing.
-
     Callers: brain, as driver.
     Idempotent: releasing what is gone succeeds.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
     Events: _aio.UnaryStreamMultiCallable[_hand_pb2.EventsRequest, _hand_pb2.EventsResponse]  # type: ignore[assignment]
     """What hands say unasked; journaled until acknowledged, rate-limited.
-
     Callers: brain.
     Idempotent: reads; `acknowledged` frees by event_id.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such hand | NOT_FOUND HAND_NOT_FOUND | stop |
+      no such hand → NOT_FOUND HAND_NOT_FOUND → stop
     """
     Tunnel: _aio.StreamStreamMultiCallable[_hand_pb2.TunnelRequest, _hand_pb2.TunnelResponse]  # type: ignore[assignment]
     """A person inside the hand: shell, copy, forward, view, control. Calls are
     held while a person has control.
-
     Callers: brain, on behalf of an operator named in the first message.
     Idempotent: no; a cut tunnel is opened anew.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | owner's policy forbids it | PERMISSION_DENIED POLICY_FORBIDS | ask the machine's owner |
-    | no such hand | NOT_FOUND HAND_NOT_FOUND | not retry |
+      owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → ask the machine's owner
+      no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
     """
     Save: _aio.UnaryStreamMultiCallable[_hand_pb2.SaveRequest, _hand_pb2.SaveResponse]  # type: ignore[assignment]
     """Save a hand's state as a blob; a mount restores it.
-
     Callers: brain, as driver.
     Idempotent: by save_id.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such hand | NOT_FOUND HAND_NOT_FOUND | not retry |
+      no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
     """
     ListHands: _aio.UnaryUnaryMultiCallable[_hand_pb2.ListHandsRequest, _hand_pb2.ListHandsResponse]  # type: ignore[assignment]
     """Inventory, for reconciliation.
-
     Callers: brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
 
 class HandServicer(metaclass=_abc_1.ABCMeta):
@@ -368,13 +259,9 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_hand_pb2.DescribeResponse, _abc.Awaitable[_hand_pb2.DescribeResponse]]:
         """What this server can provision: types, tools, schemas, capabilities.
-
         Callers: brain (a plugin's own server: the daemon, by its socket).
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+          none beyond the common ones
         """
 
     @_abc_1.abstractmethod
@@ -384,13 +271,9 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_hand_pb2.ProbeResponse, _abc.Awaitable[_hand_pb2.ProbeResponse]]:
         """Whether a type can provision now: ready, starting, or broken with why.
-
         Callers: brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such type | NOT_FOUND HAND_TYPE_NOT_FOUND | read Describe |
+          no such type → NOT_FOUND HAND_TYPE_NOT_FOUND → read Describe
         """
 
     @_abc_1.abstractmethod
@@ -400,20 +283,16 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_hand_pb2.ProvisionResponse], _abc.AsyncIterator[_hand_pb2.ProvisionResponse]]:
         """Make a hand: progress messages, then one result.
-
         Callers: brain, as driver of the session.
         Idempotent: by hand_id and content; again answers the first result.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such type | NOT_FOUND HAND_TYPE_NOT_FOUND | read Describe |
-        | the id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
-        | the id was released or lost | FAILED_PRECONDITION HAND_GONE | provision another |
-        | daemon at capacity | RESOURCE_EXHAUSTED AT_CAPACITY | place it elsewhere |
-        | a limit that cannot be enforced | FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE | ask for less |
-        | owner's policy forbids it | PERMISSION_DENIED POLICY_FORBIDS | not retry |
-        | a mount does not exist | NOT_FOUND MOUNT_NOT_FOUND | correct it |
-        | the environment failed to start | INTERNAL PROVISION_FAILED | read the message; try once more |
+          no such type → NOT_FOUND HAND_TYPE_NOT_FOUND → read Describe
+          the id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
+          the id was released or lost → FAILED_PRECONDITION HAND_GONE → provision another
+          daemon at capacity → RESOURCE_EXHAUSTED AT_CAPACITY → place it elsewhere
+          a limit that cannot be enforced → FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE → ask for less
+          owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → not retry
+          a mount does not exist → NOT_FOUND MOUNT_NOT_FOUND → correct it
+          the environment failed to start → INTERNAL PROVISION_FAILED → read the message; try once more
         """
 
     @_abc_1.abstractmethod
@@ -424,13 +303,9 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_hand_pb2.ClaimResponse, _abc.Awaitable[_hand_pb2.ClaimResponse]]:
         """A new driver raises the session's epoch at the hand and learns the state
         of calls. Starts none.
-
         Callers: brain, as driver.
         Idempotent: by epoch.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such hand | NOT_FOUND HAND_NOT_FOUND | treat its calls as lost |
+          no such hand → NOT_FOUND HAND_NOT_FOUND → treat its calls as lost
         """
 
     @_abc_1.abstractmethod
@@ -441,18 +316,14 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_hand_pb2.ExecuteResponse], _abc.AsyncIterator[_hand_pb2.ExecuteResponse]]:
         """Run a tool: output chunks, then one terminal result. The same call_id
         again re-attaches from `output_offset`, or replays; it never runs twice.
-
         Callers: brain, as driver.
         Idempotent: by call_id and content.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such hand | NOT_FOUND HAND_NOT_FOUND | treat the call as lost |
-        | no such tool | NOT_FOUND TOOL_NOT_FOUND | tell the model |
-        | input does not fit the tool's schema | INVALID_ARGUMENT INPUT_INVALID | tell the model |
-        | call_id exists with other content | ALREADY_EXISTS ID_REUSED | not retry |
-        | call_id was cancelled before it came | FAILED_PRECONDITION CALL_CANCELLED | settle it as cancelled |
-        | a person has control of the hand | held, not an error | wait |
+          no such hand → NOT_FOUND HAND_NOT_FOUND → treat the call as lost
+          no such tool → NOT_FOUND TOOL_NOT_FOUND → tell the model
+          input does not fit the tool's schema → INVALID_ARGUMENT INPUT_INVALID → tell the model
+          call_id exists with other content → ALREADY_EXISTS ID_REUSED → not retry
+          call_id was cancelled before it came → FAILED_PRECONDITION CALL_CANCELLED → settle it as cancelled
+          a person has control of the hand → held, not an error → wait
         """
 
     @_abc_1.abstractmethod
@@ -463,14 +334,10 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_hand_pb2.AcknowledgeResponse, _abc.Awaitable[_hand_pb2.AcknowledgeResponse]]:
         """The result is in the log: output may be freed. The id, its input digest
         and outcome stay until release.
-
         Callers: brain, as driver.
         Idempotent: by call_id.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such hand | NOT_FOUND HAND_NOT_FOUND | nothing is left to free |
-        | a call has no result yet | FAILED_PRECONDITION CALL_RUNNING | wait for its result |
+          no such hand → NOT_FOUND HAND_NOT_FOUND → nothing is left to free
+          a call has no result yet → FAILED_PRECONDITION CALL_RUNNING → wait for its result
         """
 
     @_abc_1.abstractmethod
@@ -481,13 +348,9 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_hand_pb2.CancelResponse, _abc.Awaitable[_hand_pb2.CancelResponse]]:
         """Stop a call: TERM, grace, KILL, the whole tree. On an id never seen it
         leaves a tombstone, so that a late Execute is refused.
-
         Callers: brain, as driver.
         Idempotent: by call_id; on a finished call it changes nothing.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such hand | NOT_FOUND HAND_NOT_FOUND | treat the call as lost |
+          no such hand → NOT_FOUND HAND_NOT_FOUND → treat the call as lost
         """
 
     @_abc_1.abstractmethod
@@ -497,15 +360,11 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_hand_pb2.TransferResponse, _abc.Awaitable[_hand_pb2.TransferResponse]]:
         """Give a hand to another session of the workspace, or share it.
-
         Callers: brain, as driver of the giver.
         Idempotent: by transfer_id and content.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such hand | NOT_FOUND HAND_NOT_FOUND | not retry |
-        | taker is in another workspace | PERMISSION_DENIED POLICY_FORBIDS | not retry |
-        | transfer_id exists with other content | ALREADY_EXISTS ID_REUSED | not retry |
+          no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
+          taker is in another workspace → PERMISSION_DENIED POLICY_FORBIDS → not retry
+          transfer_id exists with other content → ALREADY_EXISTS ID_REUSED → not retry
         """
 
     @_abc_1.abstractmethod
@@ -515,13 +374,9 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_hand_pb2.ReleaseResponse, _abc.Awaitable[_hand_pb2.ReleaseResponse]]:
         """End one session's share; the last one ends the hand and leaves nothing.
-
         Callers: brain, as driver.
         Idempotent: releasing what is gone succeeds.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+          none beyond the common ones
         """
 
     @_abc_1.abstractmethod
@@ -531,13 +386,9 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_hand_pb2.EventsResponse], _abc.AsyncIterator[_hand_pb2.EventsResponse]]:
         """What hands say unasked; journaled until acknowledged, rate-limited.
-
         Callers: brain.
         Idempotent: reads; `acknowledged` frees by event_id.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such hand | NOT_FOUND HAND_NOT_FOUND | stop |
+          no such hand → NOT_FOUND HAND_NOT_FOUND → stop
         """
 
     @_abc_1.abstractmethod
@@ -548,14 +399,10 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_hand_pb2.TunnelResponse], _abc.AsyncIterator[_hand_pb2.TunnelResponse]]:
         """A person inside the hand: shell, copy, forward, view, control. Calls are
         held while a person has control.
-
         Callers: brain, on behalf of an operator named in the first message.
         Idempotent: no; a cut tunnel is opened anew.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | owner's policy forbids it | PERMISSION_DENIED POLICY_FORBIDS | ask the machine's owner |
-        | no such hand | NOT_FOUND HAND_NOT_FOUND | not retry |
+          owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → ask the machine's owner
+          no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
         """
 
     @_abc_1.abstractmethod
@@ -565,13 +412,9 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_hand_pb2.SaveResponse], _abc.AsyncIterator[_hand_pb2.SaveResponse]]:
         """Save a hand's state as a blob; a mount restores it.
-
         Callers: brain, as driver.
         Idempotent: by save_id.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such hand | NOT_FOUND HAND_NOT_FOUND | not retry |
+          no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
         """
 
     @_abc_1.abstractmethod
@@ -581,13 +424,9 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_hand_pb2.ListHandsResponse, _abc.Awaitable[_hand_pb2.ListHandsResponse]]:
         """Inventory, for reconciliation.
-
         Callers: brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+          none beyond the common ones
         """
 
 def add_HandServicer_to_server(servicer: HandServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -91,13 +91,9 @@ class OrchestratorServicer:
 
     def Wake(self, request, context):
         """Give a session something to do: an append that carries a wake.
-
         Callers: operator, brain.
         Idempotent: by event id.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | any condition of Session.EmitEvent | as there | as there |
+        any condition of Session.EmitEvent → as there → as there
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -106,19 +102,15 @@ class OrchestratorServicer:
     def Connect(self, request_iterator, context):
         """The control stream, one per daemon, opened by the daemon: hello, then
         welcome, then coalesced frames both ways, ≤ 256 KiB each.
-
         Callers: daemon, under its own name.
         Idempotent: a newer link of the same daemon supersedes the older.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | first message is not hello, or a second hello | INVALID_ARGUMENT LINK_VIOLATION | fix the daemon |
-        | hello does not come within 5 s | UNAVAILABLE LINK_SILENT | dial again with backoff |
-        | hello names another daemon than the certificate | PERMISSION_DENIED NAME_MISMATCH | use its own name |
-        | no contract version in common | FAILED_PRECONDITION VERSION_UNSUPPORTED | upgrade the older end |
-        | a newer link of this daemon came | ABORTED LINK_SUPERSEDED | stop; the newer one serves |
-        | daemon is quarantined | PERMISSION_DENIED DAEMON_QUARANTINED | ask an operator |
-        | no heartbeat in time | UNAVAILABLE LINK_SILENT | dial again with backoff |
+        first message is not hello, or a second hello → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+        hello does not come within 5 s → UNAVAILABLE LINK_SILENT → dial again with backoff
+        hello names another daemon than the certificate → PERMISSION_DENIED NAME_MISMATCH → use its own name
+        no contract version in common → FAILED_PRECONDITION VERSION_UNSUPPORTED → upgrade the older end
+        a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
+        daemon is quarantined → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
+        no heartbeat in time → UNAVAILABLE LINK_SILENT → dial again with backoff
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -127,13 +119,9 @@ class OrchestratorServicer:
     def Attach(self, request_iterator, context):
         """One call's large output on a stream of its own, opened by the daemon on
         the same connection, so that a slow reader delays nothing else.
-
         Callers: daemon.
         Idempotent: resumes from the acknowledged offset.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such call on the link | NOT_FOUND CALL_NOT_FOUND | keep the result in the spool |
+        no such call on the link → NOT_FOUND CALL_NOT_FOUND → keep the result in the spool
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -142,14 +130,10 @@ class OrchestratorServicer:
     def Watch(self, request, context):
         """What a session is doing now: deltas and output; best effort, never
         stored. Relayed once from the brain that drives the session.
-
         Callers: operator (its workspace), brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-        | nobody drives it | the stream waits | tail the log meanwhile |
+        no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+        nobody drives it → the stream waits → tail the log meanwhile
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -157,13 +141,9 @@ class OrchestratorServicer:
 
     def ListDaemons(self, request, context):
         """The workspace's daemons, linked here or at another brain.
-
         Callers: operator, brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+        none beyond the common ones
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -171,13 +151,9 @@ class OrchestratorServicer:
 
     def ListHands(self, request, context):
         """The hands of the workspace's linked daemons.
-
         Callers: operator, brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | a daemon does not answer in 5 s | its entry is left out and named | ask again |
+        a daemon does not answer in 5 s → its entry is left out and named → ask again
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -185,13 +161,9 @@ class OrchestratorServicer:
 
     def DrainDaemon(self, request, context):
         """Stop new hands on a daemon; running ones go on.
-
         Callers: operator.
         Idempotent: draining twice is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such daemon | NOT_FOUND DAEMON_NOT_FOUND | check the name |
+        no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -199,13 +171,9 @@ class OrchestratorServicer:
 
     def QuarantineDaemon(self, request, context):
         """Refuse a daemon's links until lifted: a cloned or taken-over machine.
-
         Callers: operator.
         Idempotent: by daemon and state.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such daemon | NOT_FOUND DAEMON_NOT_FOUND | check the name |
+        no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -213,13 +181,9 @@ class OrchestratorServicer:
 
     def ReadBlob(self, request, context):
         """Read a blob through the brain, since daemons do not reach sessiond.
-
         Callers: daemon, for sessions that have a hand on it.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | not among what its sessions may see | NOT_FOUND BLOB_NOT_FOUND | not retry |
+        not among what its sessions may see → NOT_FOUND BLOB_NOT_FOUND → not retry
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -227,13 +191,9 @@ class OrchestratorServicer:
 
     def WriteBlob(self, request_iterator, context):
         """Write a blob through the brain.
-
         Callers: daemon, for sessions that have a hand on it.
         Idempotent: by digest; resume from the offset in the answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | bytes do not have the digest | INVALID_ARGUMENT DIGEST_MISMATCH | send again |
+        bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

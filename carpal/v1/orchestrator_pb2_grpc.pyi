@@ -36,113 +36,73 @@ class OrchestratorStub:
     def __new__(cls, channel: _aio.Channel) -> OrchestratorAsyncStub: ...
     Wake: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.WakeRequest, _orchestrator_pb2.WakeResponse]
     """Give a session something to do: an append that carries a wake.
-
     Callers: operator, brain.
     Idempotent: by event id.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | any condition of Session.EmitEvent | as there | as there |
+      any condition of Session.EmitEvent → as there → as there
     """
     Connect: _grpc.StreamStreamMultiCallable[_orchestrator_pb2.ConnectRequest, _orchestrator_pb2.ConnectResponse]
     """The control stream, one per daemon, opened by the daemon: hello, then
     welcome, then coalesced frames both ways, ≤ 256 KiB each.
-
     Callers: daemon, under its own name.
     Idempotent: a newer link of the same daemon supersedes the older.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | first message is not hello, or a second hello | INVALID_ARGUMENT LINK_VIOLATION | fix the daemon |
-    | hello does not come within 5 s | UNAVAILABLE LINK_SILENT | dial again with backoff |
-    | hello names another daemon than the certificate | PERMISSION_DENIED NAME_MISMATCH | use its own name |
-    | no contract version in common | FAILED_PRECONDITION VERSION_UNSUPPORTED | upgrade the older end |
-    | a newer link of this daemon came | ABORTED LINK_SUPERSEDED | stop; the newer one serves |
-    | daemon is quarantined | PERMISSION_DENIED DAEMON_QUARANTINED | ask an operator |
-    | no heartbeat in time | UNAVAILABLE LINK_SILENT | dial again with backoff |
+      first message is not hello, or a second hello → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+      hello does not come within 5 s → UNAVAILABLE LINK_SILENT → dial again with backoff
+      hello names another daemon than the certificate → PERMISSION_DENIED NAME_MISMATCH → use its own name
+      no contract version in common → FAILED_PRECONDITION VERSION_UNSUPPORTED → upgrade the older end
+      a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
+      daemon is quarantined → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
+      no heartbeat in time → UNAVAILABLE LINK_SILENT → dial again with backoff
     """
     Attach: _grpc.StreamStreamMultiCallable[_orchestrator_pb2.AttachRequest, _orchestrator_pb2.AttachResponse]
     """One call's large output on a stream of its own, opened by the daemon on
     the same connection, so that a slow reader delays nothing else.
-
     Callers: daemon.
     Idempotent: resumes from the acknowledged offset.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such call on the link | NOT_FOUND CALL_NOT_FOUND | keep the result in the spool |
+      no such call on the link → NOT_FOUND CALL_NOT_FOUND → keep the result in the spool
     """
     Watch: _grpc.UnaryStreamMultiCallable[_orchestrator_pb2.WatchRequest, _orchestrator_pb2.WatchResponse]
     """What a session is doing now: deltas and output; best effort, never
     stored. Relayed once from the brain that drives the session.
-
     Callers: operator (its workspace), brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-    | nobody drives it | the stream waits | tail the log meanwhile |
+      no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+      nobody drives it → the stream waits → tail the log meanwhile
     """
     ListDaemons: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.ListDaemonsRequest, _orchestrator_pb2.ListDaemonsResponse]
     """The workspace's daemons, linked here or at another brain.
-
     Callers: operator, brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
     ListHands: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.OrchestratorListHandsRequest, _orchestrator_pb2.OrchestratorListHandsResponse]
     """The hands of the workspace's linked daemons.
-
     Callers: operator, brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | a daemon does not answer in 5 s | its entry is left out and named | ask again |
+      a daemon does not answer in 5 s → its entry is left out and named → ask again
     """
     DrainDaemon: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.DrainDaemonRequest, _orchestrator_pb2.DrainDaemonResponse]
     """Stop new hands on a daemon; running ones go on.
-
     Callers: operator.
     Idempotent: draining twice is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such daemon | NOT_FOUND DAEMON_NOT_FOUND | check the name |
+      no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
     """
     QuarantineDaemon: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.QuarantineDaemonRequest, _orchestrator_pb2.QuarantineDaemonResponse]
     """Refuse a daemon's links until lifted: a cloned or taken-over machine.
-
     Callers: operator.
     Idempotent: by daemon and state.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such daemon | NOT_FOUND DAEMON_NOT_FOUND | check the name |
+      no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
     """
     ReadBlob: _grpc.UnaryStreamMultiCallable[_orchestrator_pb2.ReadBlobRequest, _orchestrator_pb2.ReadBlobResponse]
     """Read a blob through the brain, since daemons do not reach sessiond.
-
     Callers: daemon, for sessions that have a hand on it.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | not among what its sessions may see | NOT_FOUND BLOB_NOT_FOUND | not retry |
+      not among what its sessions may see → NOT_FOUND BLOB_NOT_FOUND → not retry
     """
     WriteBlob: _grpc.StreamUnaryMultiCallable[_orchestrator_pb2.WriteBlobRequest, _orchestrator_pb2.WriteBlobResponse]
     """Write a blob through the brain.
-
     Callers: daemon, for sessions that have a hand on it.
     Idempotent: by digest; resume from the offset in the answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | bytes do not have the digest | INVALID_ARGUMENT DIGEST_MISMATCH | send again |
+      bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again
     """
 
 @_typing.type_check_only
@@ -150,113 +110,73 @@ class OrchestratorAsyncStub(OrchestratorStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Wake: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.WakeRequest, _orchestrator_pb2.WakeResponse]  # type: ignore[assignment]
     """Give a session something to do: an append that carries a wake.
-
     Callers: operator, brain.
     Idempotent: by event id.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | any condition of Session.EmitEvent | as there | as there |
+      any condition of Session.EmitEvent → as there → as there
     """
     Connect: _aio.StreamStreamMultiCallable[_orchestrator_pb2.ConnectRequest, _orchestrator_pb2.ConnectResponse]  # type: ignore[assignment]
     """The control stream, one per daemon, opened by the daemon: hello, then
     welcome, then coalesced frames both ways, ≤ 256 KiB each.
-
     Callers: daemon, under its own name.
     Idempotent: a newer link of the same daemon supersedes the older.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | first message is not hello, or a second hello | INVALID_ARGUMENT LINK_VIOLATION | fix the daemon |
-    | hello does not come within 5 s | UNAVAILABLE LINK_SILENT | dial again with backoff |
-    | hello names another daemon than the certificate | PERMISSION_DENIED NAME_MISMATCH | use its own name |
-    | no contract version in common | FAILED_PRECONDITION VERSION_UNSUPPORTED | upgrade the older end |
-    | a newer link of this daemon came | ABORTED LINK_SUPERSEDED | stop; the newer one serves |
-    | daemon is quarantined | PERMISSION_DENIED DAEMON_QUARANTINED | ask an operator |
-    | no heartbeat in time | UNAVAILABLE LINK_SILENT | dial again with backoff |
+      first message is not hello, or a second hello → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+      hello does not come within 5 s → UNAVAILABLE LINK_SILENT → dial again with backoff
+      hello names another daemon than the certificate → PERMISSION_DENIED NAME_MISMATCH → use its own name
+      no contract version in common → FAILED_PRECONDITION VERSION_UNSUPPORTED → upgrade the older end
+      a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
+      daemon is quarantined → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
+      no heartbeat in time → UNAVAILABLE LINK_SILENT → dial again with backoff
     """
     Attach: _aio.StreamStreamMultiCallable[_orchestrator_pb2.AttachRequest, _orchestrator_pb2.AttachResponse]  # type: ignore[assignment]
     """One call's large output on a stream of its own, opened by the daemon on
     the same connection, so that a slow reader delays nothing else.
-
     Callers: daemon.
     Idempotent: resumes from the acknowledged offset.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such call on the link | NOT_FOUND CALL_NOT_FOUND | keep the result in the spool |
+      no such call on the link → NOT_FOUND CALL_NOT_FOUND → keep the result in the spool
     """
     Watch: _aio.UnaryStreamMultiCallable[_orchestrator_pb2.WatchRequest, _orchestrator_pb2.WatchResponse]  # type: ignore[assignment]
     """What a session is doing now: deltas and output; best effort, never
     stored. Relayed once from the brain that drives the session.
-
     Callers: operator (its workspace), brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-    | nobody drives it | the stream waits | tail the log meanwhile |
+      no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+      nobody drives it → the stream waits → tail the log meanwhile
     """
     ListDaemons: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.ListDaemonsRequest, _orchestrator_pb2.ListDaemonsResponse]  # type: ignore[assignment]
     """The workspace's daemons, linked here or at another brain.
-
     Callers: operator, brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
     ListHands: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.OrchestratorListHandsRequest, _orchestrator_pb2.OrchestratorListHandsResponse]  # type: ignore[assignment]
     """The hands of the workspace's linked daemons.
-
     Callers: operator, brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | a daemon does not answer in 5 s | its entry is left out and named | ask again |
+      a daemon does not answer in 5 s → its entry is left out and named → ask again
     """
     DrainDaemon: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.DrainDaemonRequest, _orchestrator_pb2.DrainDaemonResponse]  # type: ignore[assignment]
     """Stop new hands on a daemon; running ones go on.
-
     Callers: operator.
     Idempotent: draining twice is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such daemon | NOT_FOUND DAEMON_NOT_FOUND | check the name |
+      no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
     """
     QuarantineDaemon: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.QuarantineDaemonRequest, _orchestrator_pb2.QuarantineDaemonResponse]  # type: ignore[assignment]
     """Refuse a daemon's links until lifted: a cloned or taken-over machine.
-
     Callers: operator.
     Idempotent: by daemon and state.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such daemon | NOT_FOUND DAEMON_NOT_FOUND | check the name |
+      no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
     """
     ReadBlob: _aio.UnaryStreamMultiCallable[_orchestrator_pb2.ReadBlobRequest, _orchestrator_pb2.ReadBlobResponse]  # type: ignore[assignment]
     """Read a blob through the brain, since daemons do not reach sessiond.
-
     Callers: daemon, for sessions that have a hand on it.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | not among what its sessions may see | NOT_FOUND BLOB_NOT_FOUND | not retry |
+      not among what its sessions may see → NOT_FOUND BLOB_NOT_FOUND → not retry
     """
     WriteBlob: _aio.StreamUnaryMultiCallable[_orchestrator_pb2.WriteBlobRequest, _orchestrator_pb2.WriteBlobResponse]  # type: ignore[assignment]
     """Write a blob through the brain.
-
     Callers: daemon, for sessions that have a hand on it.
     Idempotent: by digest; resume from the offset in the answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | bytes do not have the digest | INVALID_ARGUMENT DIGEST_MISMATCH | send again |
+      bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again
     """
 
 class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
@@ -267,13 +187,9 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_orchestrator_pb2.WakeResponse, _abc.Awaitable[_orchestrator_pb2.WakeResponse]]:
         """Give a session something to do: an append that carries a wake.
-
         Callers: operator, brain.
         Idempotent: by event id.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | any condition of Session.EmitEvent | as there | as there |
+          any condition of Session.EmitEvent → as there → as there
         """
 
     @_abc_1.abstractmethod
@@ -284,19 +200,15 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_orchestrator_pb2.ConnectResponse], _abc.AsyncIterator[_orchestrator_pb2.ConnectResponse]]:
         """The control stream, one per daemon, opened by the daemon: hello, then
         welcome, then coalesced frames both ways, ≤ 256 KiB each.
-
         Callers: daemon, under its own name.
         Idempotent: a newer link of the same daemon supersedes the older.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | first message is not hello, or a second hello | INVALID_ARGUMENT LINK_VIOLATION | fix the daemon |
-        | hello does not come within 5 s | UNAVAILABLE LINK_SILENT | dial again with backoff |
-        | hello names another daemon than the certificate | PERMISSION_DENIED NAME_MISMATCH | use its own name |
-        | no contract version in common | FAILED_PRECONDITION VERSION_UNSUPPORTED | upgrade the older end |
-        | a newer link of this daemon came | ABORTED LINK_SUPERSEDED | stop; the newer one serves |
-        | daemon is quarantined | PERMISSION_DENIED DAEMON_QUARANTINED | ask an operator |
-        | no heartbeat in time | UNAVAILABLE LINK_SILENT | dial again with backoff |
+          first message is not hello, or a second hello → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+          hello does not come within 5 s → UNAVAILABLE LINK_SILENT → dial again with backoff
+          hello names another daemon than the certificate → PERMISSION_DENIED NAME_MISMATCH → use its own name
+          no contract version in common → FAILED_PRECONDITION VERSION_UNSUPPORTED → upgrade the older end
+          a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
+          daemon is quarantined → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
+          no heartbeat in time → UNAVAILABLE LINK_SILENT → dial again with backoff
         """
 
     @_abc_1.abstractmethod
@@ -307,13 +219,9 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_orchestrator_pb2.AttachResponse], _abc.AsyncIterator[_orchestrator_pb2.AttachResponse]]:
         """One call's large output on a stream of its own, opened by the daemon on
         the same connection, so that a slow reader delays nothing else.
-
         Callers: daemon.
         Idempotent: resumes from the acknowledged offset.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such call on the link | NOT_FOUND CALL_NOT_FOUND | keep the result in the spool |
+          no such call on the link → NOT_FOUND CALL_NOT_FOUND → keep the result in the spool
         """
 
     @_abc_1.abstractmethod
@@ -324,14 +232,10 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_orchestrator_pb2.WatchResponse], _abc.AsyncIterator[_orchestrator_pb2.WatchResponse]]:
         """What a session is doing now: deltas and output; best effort, never
         stored. Relayed once from the brain that drives the session.
-
         Callers: operator (its workspace), brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-        | nobody drives it | the stream waits | tail the log meanwhile |
+          no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+          nobody drives it → the stream waits → tail the log meanwhile
         """
 
     @_abc_1.abstractmethod
@@ -341,13 +245,9 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_orchestrator_pb2.ListDaemonsResponse, _abc.Awaitable[_orchestrator_pb2.ListDaemonsResponse]]:
         """The workspace's daemons, linked here or at another brain.
-
         Callers: operator, brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+          none beyond the common ones
         """
 
     @_abc_1.abstractmethod
@@ -357,13 +257,9 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_orchestrator_pb2.OrchestratorListHandsResponse, _abc.Awaitable[_orchestrator_pb2.OrchestratorListHandsResponse]]:
         """The hands of the workspace's linked daemons.
-
         Callers: operator, brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | a daemon does not answer in 5 s | its entry is left out and named | ask again |
+          a daemon does not answer in 5 s → its entry is left out and named → ask again
         """
 
     @_abc_1.abstractmethod
@@ -373,13 +269,9 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_orchestrator_pb2.DrainDaemonResponse, _abc.Awaitable[_orchestrator_pb2.DrainDaemonResponse]]:
         """Stop new hands on a daemon; running ones go on.
-
         Callers: operator.
         Idempotent: draining twice is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such daemon | NOT_FOUND DAEMON_NOT_FOUND | check the name |
+          no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
         """
 
     @_abc_1.abstractmethod
@@ -389,13 +281,9 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_orchestrator_pb2.QuarantineDaemonResponse, _abc.Awaitable[_orchestrator_pb2.QuarantineDaemonResponse]]:
         """Refuse a daemon's links until lifted: a cloned or taken-over machine.
-
         Callers: operator.
         Idempotent: by daemon and state.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such daemon | NOT_FOUND DAEMON_NOT_FOUND | check the name |
+          no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
         """
 
     @_abc_1.abstractmethod
@@ -405,13 +293,9 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_orchestrator_pb2.ReadBlobResponse], _abc.AsyncIterator[_orchestrator_pb2.ReadBlobResponse]]:
         """Read a blob through the brain, since daemons do not reach sessiond.
-
         Callers: daemon, for sessions that have a hand on it.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | not among what its sessions may see | NOT_FOUND BLOB_NOT_FOUND | not retry |
+          not among what its sessions may see → NOT_FOUND BLOB_NOT_FOUND → not retry
         """
 
     @_abc_1.abstractmethod
@@ -421,13 +305,9 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_orchestrator_pb2.WriteBlobResponse, _abc.Awaitable[_orchestrator_pb2.WriteBlobResponse]]:
         """Write a blob through the brain.
-
         Callers: daemon, for sessions that have a hand on it.
         Idempotent: by digest; resume from the offset in the answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | bytes do not have the digest | INVALID_ARGUMENT DIGEST_MISMATCH | send again |
+          bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again
         """
 
 def add_OrchestratorServicer_to_server(servicer: OrchestratorServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -151,14 +151,10 @@ class SessionServicer:
 
     def CreateSession(self, request, context):
         """Create a session, with its first events in the same transaction.
-
         Callers: operator (its own workspace), brain.
         Idempotent: by session_id and content.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | the id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
-        | the id was deleted | ALREADY_EXISTS ID_REUSED | choose another id |
+        the id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
+        the id was deleted → ALREADY_EXISTS ID_REUSED → choose another id
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -166,13 +162,9 @@ class SessionServicer:
 
     def GetSession(self, request, context):
         """Read a session's state, and optionally the first slice of its log.
-
         Callers: operator, brain, vault.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such session in the workspace | NOT_FOUND SESSION_NOT_FOUND | check the id |
+        no such session in the workspace → NOT_FOUND SESSION_NOT_FOUND → check the id
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -180,13 +172,9 @@ class SessionServicer:
 
     def ListSessions(self, request, context):
         """List a workspace's sessions, newest first.
-
         Callers: operator, brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | page token of another query | INVALID_ARGUMENT INVALID_FIELD | start from the first page |
+        page token of another query → INVALID_ARGUMENT INVALID_FIELD → start from the first page
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -194,15 +182,11 @@ class SessionServicer:
 
     def UpdateSession(self, request, context):
         """Change title, metadata or labels; append `session.updated` with `data`.
-
         Callers: operator, brain.
         Idempotent: by event_id, as an append is.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-        | event_id was used for another change | ALREADY_EXISTS ID_REUSED | choose another id |
-        | session is archived | FAILED_PRECONDITION SESSION_ARCHIVED | not retry |
+        no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+        event_id was used for another change → ALREADY_EXISTS ID_REUSED → choose another id
+        session is archived → FAILED_PRECONDITION SESSION_ARCHIVED → not retry
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -210,14 +194,10 @@ class SessionServicer:
 
     def ArchiveSession(self, request, context):
         """Close a session to appends and wakes; its log stays readable.
-
         Callers: operator.
         Idempotent: archiving twice is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-        | a brain is driving it | FAILED_PRECONDITION LEASE_HELD | interrupt it first |
+        no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+        a brain is driving it → FAILED_PRECONDITION LEASE_HELD → interrupt it first
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -225,14 +205,10 @@ class SessionServicer:
 
     def DeleteSession(self, request, context):
         """Delete a session. A tombstone stays; bytes go when no fork needs them.
-
         Callers: operator.
         Idempotent: deleting what is gone succeeds.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | a brain is driving it | FAILED_PRECONDITION LEASE_HELD | interrupt it first |
-        | retention holds it | FAILED_PRECONDITION SESSION_HELD | lift the hold |
+        a brain is driving it → FAILED_PRECONDITION LEASE_HELD → interrupt it first
+        retention holds it → FAILED_PRECONDITION SESSION_HELD → lift the hold
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -240,19 +216,15 @@ class SessionServicer:
 
     def EmitEvent(self, request, context):
         """Append one event.
-
         Callers: operator and vault (inbox types, without an epoch), brain.
         Idempotent: by event id; the same id and content is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-        | epoch below the lease's, or lease expired | FAILED_PRECONDITION STALE_EPOCH | stop driving |
-        | no epoch, and not an inbox type | PERMISSION_DENIED EPOCH_REQUIRED | not retry |
-        | id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
-        | data over 1 MiB | INVALID_ARGUMENT EVENT_TOO_LARGE | put it in a blob |
-        | session is archived | FAILED_PRECONDITION SESSION_ARCHIVED | not retry |
-        | disk full | RESOURCE_EXHAUSTED STORE_FULL | retry with backoff |
+        no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+        epoch below the lease's, or lease expired → FAILED_PRECONDITION STALE_EPOCH → stop driving
+        no epoch, and not an inbox type → PERMISSION_DENIED EPOCH_REQUIRED → not retry
+        id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
+        data over 1 MiB → INVALID_ARGUMENT EVENT_TOO_LARGE → put it in a blob
+        session is archived → FAILED_PRECONDITION SESSION_ARCHIVED → not retry
+        disk full → RESOURCE_EXHAUSTED STORE_FULL → retry with backoff
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -264,15 +236,11 @@ class SessionServicer:
         commit in the order sent. After a refusal that session's later groups of
         the same epoch on this stream are refused too, so that nothing lands out
         of order; a higher epoch starts afresh.
-
         Callers: brain; operator (inbox types only).
         Idempotent: by event id, as EmitEvent; resend what was not acknowledged.
-
-        | condition (per group, in its ack) | code and reason | caller should |
-        |---|---|---|
-        | any condition of EmitEvent | as there | as there |
-        | an earlier group of the session was refused | ABORTED PRIOR_GROUP_REFUSED | handle the first refusal |
-        | a group over 4 MiB or 1,000 events | INVALID_ARGUMENT GROUP_TOO_LARGE | split it |
+        any condition of EmitEvent → as there → as there
+        an earlier group of the session was refused → ABORTED PRIOR_GROUP_REFUSED → handle the first refusal
+        a group over 4 MiB or 1,000 events → INVALID_ARGUMENT GROUP_TOO_LARGE → split it
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -280,13 +248,9 @@ class SessionServicer:
 
     def GetEvents(self, request, context):
         """Read a slice of a log; costs the slice, not the session.
-
         Callers: operator, brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
+        no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -295,14 +259,10 @@ class SessionServicer:
     def TailEvents(self, request, context):
         """Replay from a position, then follow live; no gap and no repeat. Several
         sessions share one stream, with no order between them.
-
         Callers: operator, brain.
         Idempotent: reads only; resume from the last position seen.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-        | session is deleted while tailed | NOT_FOUND SESSION_NOT_FOUND | stop |
+        no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+        session is deleted while tailed → NOT_FOUND SESSION_NOT_FOUND → stop
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -310,15 +270,11 @@ class SessionServicer:
 
     def ForkSession(self, request, context):
         """A new session that shares the source's prefix up to a position.
-
         Callers: operator, brain.
         Idempotent: by the new session_id and content.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such source | NOT_FOUND SESSION_NOT_FOUND | check the id |
-        | position beyond the source's head | OUT_OF_RANGE POSITION_BEYOND_HEAD | read the head |
-        | the new id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
+        no such source → NOT_FOUND SESSION_NOT_FOUND → check the id
+        position beyond the source's head → OUT_OF_RANGE POSITION_BEYOND_HEAD → read the head
+        the new id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -326,13 +282,9 @@ class SessionServicer:
 
     def RedactEvent(self, request, context):
         """Erase one event's data; keep who, when, why, its digest and its hash.
-
         Callers: operator.
         Idempotent: redacting twice is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such session or position | NOT_FOUND SESSION_NOT_FOUND | check both |
+        no such session or position → NOT_FOUND SESSION_NOT_FOUND → check both
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -340,18 +292,14 @@ class SessionServicer:
 
     def AcquireLease(self, request, context):
         """Take a lease; answer with a higher epoch and a signed ticket.
-
         Callers: brain. `brain/<name>` only by that brain; `daemon/<name>` by
         the brain that holds the daemon's newest link, with takeover.
         Idempotent: no. Each success raises the epoch and fences the one before,
         also for the same holder.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | another holder's lease is live, no takeover | FAILED_PRECONDITION LEASE_HELD | wait for it, or take other work |
-        | no such session | NOT_FOUND SESSION_NOT_FOUND | drop it |
-        | session archived | FAILED_PRECONDITION SESSION_ARCHIVED | drop it |
-        | takeover of a session, or of another's brain name | PERMISSION_DENIED TAKEOVER_NOT_ALLOWED | not retry |
+        another holder's lease is live, no takeover → FAILED_PRECONDITION LEASE_HELD → wait for it, or take other work
+        no such session → NOT_FOUND SESSION_NOT_FOUND → drop it
+        session archived → FAILED_PRECONDITION SESSION_ARCHIVED → drop it
+        takeover of a session, or of another's brain name → PERMISSION_DENIED TAKEOVER_NOT_ALLOWED → not retry
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -359,13 +307,9 @@ class SessionServicer:
 
     def RenewLease(self, request, context):
         """Extend leases by one term each; many in one call.
-
         Callers: brain, for leases it holds.
         Idempotent: yes; renewing twice is one term from the second.
-
-        | condition (per lease, in the answer) | code and reason | caller should |
-        |---|---|---|
-        | epoch is not the newest, or expired | FAILED_PRECONDITION STALE_EPOCH | stop driving at once |
+        epoch is not the newest, or expired → FAILED_PRECONDITION STALE_EPOCH → stop driving at once
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -373,13 +317,9 @@ class SessionServicer:
 
     def ReleaseLease(self, request, context):
         """Give a lease up; for a session, say what was processed and when to wake.
-
         Callers: brain, for leases it holds.
         Idempotent: by epoch; releasing again is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | epoch is not the newest | FAILED_PRECONDITION STALE_EPOCH | stop; nothing was changed |
+        epoch is not the newest → FAILED_PRECONDITION STALE_EPOCH → stop; nothing was changed
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -387,13 +327,9 @@ class SessionServicer:
 
     def WatchLeases(self, request, context):
         """A snapshot of the leases under a prefix, then every change.
-
         Callers: brain, operator (workspace's own), vault.
         Idempotent: reads only; a new stream starts with a new snapshot.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | prefix is not session/, brain/ or daemon/ | INVALID_ARGUMENT INVALID_FIELD | correct it |
+        prefix is not session/, brain/ or daemon/ → INVALID_ARGUMENT INVALID_FIELD → correct it
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -403,13 +339,9 @@ class SessionServicer:
         """Sessions with a wake beyond what was processed and no live lease; a
         snapshot, then each as it becomes runnable. An offer is no promise: the
         lease decides.
-
         Callers: brain.
         Idempotent: reads only; a new stream starts with a new snapshot.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | stream falls behind | offers are merged, none is lost | read on |
+        stream falls behind → offers are merged, none is lost → read on
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -417,14 +349,10 @@ class SessionServicer:
 
     def PutBlob(self, request_iterator, context):
         """Store bytes under their SHA-256.
-
         Callers: operator, brain, vault.
         Idempotent: by digest; resume from the offset in the answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | bytes do not have the digest | INVALID_ARGUMENT DIGEST_MISMATCH | send again |
-        | over the workspace's cap | RESOURCE_EXHAUSTED STORE_FULL | delete something |
+        bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again
+        over the workspace's cap → RESOURCE_EXHAUSTED STORE_FULL → delete something
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -432,13 +360,9 @@ class SessionServicer:
 
     def GetBlob(self, request, context):
         """Read bytes by digest, from an offset.
-
         Callers: operator, brain, vault.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such blob in the workspace | NOT_FOUND BLOB_NOT_FOUND | check the digest |
+        no such blob in the workspace → NOT_FOUND BLOB_NOT_FOUND → check the digest
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -446,13 +370,9 @@ class SessionServicer:
 
     def PutDocument(self, request, context):
         """Write the next version of a small JSON document.
-
         Callers: operator, brain.
         Idempotent: same expected_version and data is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | expected_version is not the newest | ABORTED VERSION_CONFLICT | read, merge, retry |
+        expected_version is not the newest → ABORTED VERSION_CONFLICT → read, merge, retry
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -460,13 +380,9 @@ class SessionServicer:
 
     def GetDocument(self, request, context):
         """Read a document, the newest or one version.
-
         Callers: operator, brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such document or version | NOT_FOUND DOCUMENT_NOT_FOUND | check the name |
+        no such document or version → NOT_FOUND DOCUMENT_NOT_FOUND → check the name
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -474,13 +390,9 @@ class SessionServicer:
 
     def ListDocuments(self, request, context):
         """List a workspace's documents of one kind.
-
         Callers: operator, brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | page token of another query | INVALID_ARGUMENT INVALID_FIELD | start from the first page |
+        page token of another query → INVALID_ARGUMENT INVALID_FIELD → start from the first page
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -39,84 +39,56 @@ class SessionStub:
     def __new__(cls, channel: _aio.Channel) -> SessionAsyncStub: ...
     CreateSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.CreateSessionRequest, _session_pb2.CreateSessionResponse]
     """Create a session, with its first events in the same transaction.
-
     Callers: operator (its own workspace), brain.
     Idempotent: by session_id and content.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | the id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
-    | the id was deleted | ALREADY_EXISTS ID_REUSED | choose another id |
+      the id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
+      the id was deleted → ALREADY_EXISTS ID_REUSED → choose another id
     """
     GetSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]
     """Read a session's state, and optionally the first slice of its log.
-
     Callers: operator, brain, vault.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such session in the workspace | NOT_FOUND SESSION_NOT_FOUND | check the id |
+      no such session in the workspace → NOT_FOUND SESSION_NOT_FOUND → check the id
     """
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]
     """List a workspace's sessions, newest first.
-
     Callers: operator, brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | page token of another query | INVALID_ARGUMENT INVALID_FIELD | start from the first page |
+      page token of another query → INVALID_ARGUMENT INVALID_FIELD → start from the first page
     """
     UpdateSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.UpdateSessionRequest, _session_pb2.UpdateSessionResponse]
     """Change title, metadata or labels; append `session.updated` with `data`.
-
     Callers: operator, brain.
     Idempotent: by event_id, as an append is.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-    | event_id was used for another change | ALREADY_EXISTS ID_REUSED | choose another id |
-    | session is archived | FAILED_PRECONDITION SESSION_ARCHIVED | not retry |
+      no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+      event_id was used for another change → ALREADY_EXISTS ID_REUSED → choose another id
+      session is archived → FAILED_PRECONDITION SESSION_ARCHIVED → not retry
     """
     ArchiveSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ArchiveSessionRequest, _session_pb2.ArchiveSessionResponse]
     """Close a session to appends and wakes; its log stays readable.
-
     Callers: operator.
     Idempotent: archiving twice is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-    | a brain is driving it | FAILED_PRECONDITION LEASE_HELD | interrupt it first |
+      no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+      a brain is driving it → FAILED_PRECONDITION LEASE_HELD → interrupt it first
     """
     DeleteSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.DeleteSessionRequest, _session_pb2.DeleteSessionResponse]
     """Delete a session. A tombstone stays; bytes go when no fork needs them.
-
     Callers: operator.
     Idempotent: deleting what is gone succeeds.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | a brain is driving it | FAILED_PRECONDITION LEASE_HELD | interrupt it first |
-    | retention holds it | FAILED_PRECONDITION SESSION_HELD | lift the hold |
+      a brain is driving it → FAILED_PRECONDITION LEASE_HELD → interrupt it first
+      retention holds it → FAILED_PRECONDITION SESSION_HELD → lift the hold
     """
     EmitEvent: _grpc.UnaryUnaryMultiCallable[_session_pb2.EmitEventRequest, _session_pb2.EmitEventResponse]
     """Append one event.
-
     Callers: operator and vault (inbox types, without an epoch), brain.
     Idempotent: by event id; the same id and content is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-    | epoch below the lease's, or lease expired | FAILED_PRECONDITION STALE_EPOCH | stop driving |
-    | no epoch, and not an inbox type | PERMISSION_DENIED EPOCH_REQUIRED | not retry |
-    | id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
-    | data over 1 MiB | INVALID_ARGUMENT EVENT_TOO_LARGE | put it in a blob |
-    | session is archived | FAILED_PRECONDITION SESSION_ARCHIVED | not retry |
-    | disk full | RESOURCE_EXHAUSTED STORE_FULL | retry with backoff |
+      no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+      epoch below the lease's, or lease expired → FAILED_PRECONDITION STALE_EPOCH → stop driving
+      no epoch, and not an inbox type → PERMISSION_DENIED EPOCH_REQUIRED → not retry
+      id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
+      data over 1 MiB → INVALID_ARGUMENT EVENT_TOO_LARGE → put it in a blob
+      session is archived → FAILED_PRECONDITION SESSION_ARCHIVED → not retry
+      disk full → RESOURCE_EXHAUSTED STORE_FULL → retry with backoff
     """
     Append: _grpc.StreamStreamMultiCallable[_session_pb2.AppendRequest, _session_pb2.AppendResponse]
     """The fast path: frames of groups, pipelined; one ack frame per commit.
@@ -124,167 +96,107 @@ class SessionStub:
     commit in the order sent. After a refusal that session's later groups of
     the same epoch on this stream are refused too, so that nothing lands out
     of order; a higher epoch starts afresh.
-
     Callers: brain; operator (inbox types only).
     Idempotent: by event id, as EmitEvent; resend what was not acknowledged.
-
-    | condition (per group, in its ack) | code and reason | caller should |
-    |---|---|---|
-    | any condition of EmitEvent | as there | as there |
-    | an earlier group of the session was refused | ABORTED PRIOR_GROUP_REFUSED | handle the first refusal |
-    | a group over 4 MiB or 1,000 events | INVALID_ARGUMENT GROUP_TOO_LARGE | split it |
+      any condition of EmitEvent → as there → as there
+      an earlier group of the session was refused → ABORTED PRIOR_GROUP_REFUSED → handle the first refusal
+      a group over 4 MiB or 1,000 events → INVALID_ARGUMENT GROUP_TOO_LARGE → split it
     """
     GetEvents: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetEventsRequest, _session_pb2.GetEventsResponse]
     """Read a slice of a log; costs the slice, not the session.
-
     Callers: operator, brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
+      no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
     """
     TailEvents: _grpc.UnaryStreamMultiCallable[_session_pb2.TailEventsRequest, _session_pb2.TailEventsResponse]
     """Replay from a position, then follow live; no gap and no repeat. Several
     sessions share one stream, with no order between them.
-
     Callers: operator, brain.
     Idempotent: reads only; resume from the last position seen.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-    | session is deleted while tailed | NOT_FOUND SESSION_NOT_FOUND | stop |
+      no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+      session is deleted while tailed → NOT_FOUND SESSION_NOT_FOUND → stop
     """
     ForkSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ForkSessionRequest, _session_pb2.ForkSessionResponse]
     """A new session that shares the source's prefix up to a position.
-
     Callers: operator, brain.
     Idempotent: by the new session_id and content.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such source | NOT_FOUND SESSION_NOT_FOUND | check the id |
-    | position beyond the source's head | OUT_OF_RANGE POSITION_BEYOND_HEAD | read the head |
-    | the new id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
+      no such source → NOT_FOUND SESSION_NOT_FOUND → check the id
+      position beyond the source's head → OUT_OF_RANGE POSITION_BEYOND_HEAD → read the head
+      the new id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
     """
     RedactEvent: _grpc.UnaryUnaryMultiCallable[_session_pb2.RedactEventRequest, _session_pb2.RedactEventResponse]
     """Erase one event's data; keep who, when, why, its digest and its hash.
-
     Callers: operator.
     Idempotent: redacting twice is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such session or position | NOT_FOUND SESSION_NOT_FOUND | check both |
+      no such session or position → NOT_FOUND SESSION_NOT_FOUND → check both
     """
     AcquireLease: _grpc.UnaryUnaryMultiCallable[_session_pb2.AcquireLeaseRequest, _session_pb2.AcquireLeaseResponse]
     """Take a lease; answer with a higher epoch and a signed ticket.
-
     Callers: brain. `brain/<name>` only by that brain; `daemon/<name>` by
     the brain that holds the daemon's newest link, with takeover.
     Idempotent: no. Each success raises the epoch and fences the one before,
     also for the same holder.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | another holder's lease is live, no takeover | FAILED_PRECONDITION LEASE_HELD | wait for it, or take other work |
-    | no such session | NOT_FOUND SESSION_NOT_FOUND | drop it |
-    | session archived | FAILED_PRECONDITION SESSION_ARCHIVED | drop it |
-    | takeover of a session, or of another's brain name | PERMISSION_DENIED TAKEOVER_NOT_ALLOWED | not retry |
+      another holder's lease is live, no takeover → FAILED_PRECONDITION LEASE_HELD → wait for it, or take other work
+      no such session → NOT_FOUND SESSION_NOT_FOUND → drop it
+      session archived → FAILED_PRECONDITION SESSION_ARCHIVED → drop it
+      takeover of a session, or of another's brain name → PERMISSION_DENIED TAKEOVER_NOT_ALLOWED → not retry
     """
     RenewLease: _grpc.UnaryUnaryMultiCallable[_session_pb2.RenewLeaseRequest, _session_pb2.RenewLeaseResponse]
     """Extend leases by one term each; many in one call.
-
     Callers: brain, for leases it holds.
     Idempotent: yes; renewing twice is one term from the second.
-
-    | condition (per lease, in the answer) | code and reason | caller should |
-    |---|---|---|
-    | epoch is not the newest, or expired | FAILED_PRECONDITION STALE_EPOCH | stop driving at once |
+      epoch is not the newest, or expired → FAILED_PRECONDITION STALE_EPOCH → stop driving at once
     """
     ReleaseLease: _grpc.UnaryUnaryMultiCallable[_session_pb2.ReleaseLeaseRequest, _session_pb2.ReleaseLeaseResponse]
     """Give a lease up; for a session, say what was processed and when to wake.
-
     Callers: brain, for leases it holds.
     Idempotent: by epoch; releasing again is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | epoch is not the newest | FAILED_PRECONDITION STALE_EPOCH | stop; nothing was changed |
+      epoch is not the newest → FAILED_PRECONDITION STALE_EPOCH → stop; nothing was changed
     """
     WatchLeases: _grpc.UnaryStreamMultiCallable[_session_pb2.WatchLeasesRequest, _session_pb2.WatchLeasesResponse]
     """A snapshot of the leases under a prefix, then every change.
-
     Callers: brain, operator (workspace's own), vault.
     Idempotent: reads only; a new stream starts with a new snapshot.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | prefix is not session/, brain/ or daemon/ | INVALID_ARGUMENT INVALID_FIELD | correct it |
+      prefix is not session/, brain/ or daemon/ → INVALID_ARGUMENT INVALID_FIELD → correct it
     """
     WatchRunnable: _grpc.UnaryStreamMultiCallable[_session_pb2.WatchRunnableRequest, _session_pb2.WatchRunnableResponse]
     """Sessions with a wake beyond what was processed and no live lease; a
     snapshot, then each as it becomes runnable. An offer is no promise: the
     lease decides.
-
     Callers: brain.
     Idempotent: reads only; a new stream starts with a new snapshot.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | stream falls behind | offers are merged, none is lost | read on |
+      stream falls behind → offers are merged, none is lost → read on
     """
     PutBlob: _grpc.StreamUnaryMultiCallable[_session_pb2.PutBlobRequest, _session_pb2.PutBlobResponse]
     """Store bytes under their SHA-256.
-
     Callers: operator, brain, vault.
     Idempotent: by digest; resume from the offset in the answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | bytes do not have the digest | INVALID_ARGUMENT DIGEST_MISMATCH | send again |
-    | over the workspace's cap | RESOURCE_EXHAUSTED STORE_FULL | delete something |
+      bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again
+      over the workspace's cap → RESOURCE_EXHAUSTED STORE_FULL → delete something
     """
     GetBlob: _grpc.UnaryStreamMultiCallable[_session_pb2.GetBlobRequest, _session_pb2.GetBlobResponse]
     """Read bytes by digest, from an offset.
-
     Callers: operator, brain, vault.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such blob in the workspace | NOT_FOUND BLOB_NOT_FOUND | check the digest |
+      no such blob in the workspace → NOT_FOUND BLOB_NOT_FOUND → check the digest
     """
     PutDocument: _grpc.UnaryUnaryMultiCallable[_session_pb2.PutDocumentRequest, _session_pb2.PutDocumentResponse]
     """Write the next version of a small JSON document.
-
     Callers: operator, brain.
     Idempotent: same expected_version and data is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | expected_version is not the newest | ABORTED VERSION_CONFLICT | read, merge, retry |
+      expected_version is not the newest → ABORTED VERSION_CONFLICT → read, merge, retry
     """
     GetDocument: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetDocumentRequest, _session_pb2.GetDocumentResponse]
     """Read a document, the newest or one version.
-
     Callers: operator, brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such document or version | NOT_FOUND DOCUMENT_NOT_FOUND | check the name |
+      no such document or version → NOT_FOUND DOCUMENT_NOT_FOUND → check the name
     """
     ListDocuments: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListDocumentsRequest, _session_pb2.ListDocumentsResponse]
     """List a workspace's documents of one kind.
-
     Callers: operator, brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | page token of another query | INVALID_ARGUMENT INVALID_FIELD | start from the first page |
+      page token of another query → INVALID_ARGUMENT INVALID_FIELD → start from the first page
     """
 
 @_typing.type_check_only
@@ -292,84 +204,56 @@ class SessionAsyncStub(SessionStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.CreateSessionRequest, _session_pb2.CreateSessionResponse]  # type: ignore[assignment]
     """Create a session, with its first events in the same transaction.
-
     Callers: operator (its own workspace), brain.
     Idempotent: by session_id and content.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | the id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
-    | the id was deleted | ALREADY_EXISTS ID_REUSED | choose another id |
+      the id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
+      the id was deleted → ALREADY_EXISTS ID_REUSED → choose another id
     """
     GetSession: _aio.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]  # type: ignore[assignment]
     """Read a session's state, and optionally the first slice of its log.
-
     Callers: operator, brain, vault.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such session in the workspace | NOT_FOUND SESSION_NOT_FOUND | check the id |
+      no such session in the workspace → NOT_FOUND SESSION_NOT_FOUND → check the id
     """
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]  # type: ignore[assignment]
     """List a workspace's sessions, newest first.
-
     Callers: operator, brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | page token of another query | INVALID_ARGUMENT INVALID_FIELD | start from the first page |
+      page token of another query → INVALID_ARGUMENT INVALID_FIELD → start from the first page
     """
     UpdateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.UpdateSessionRequest, _session_pb2.UpdateSessionResponse]  # type: ignore[assignment]
     """Change title, metadata or labels; append `session.updated` with `data`.
-
     Callers: operator, brain.
     Idempotent: by event_id, as an append is.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-    | event_id was used for another change | ALREADY_EXISTS ID_REUSED | choose another id |
-    | session is archived | FAILED_PRECONDITION SESSION_ARCHIVED | not retry |
+      no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+      event_id was used for another change → ALREADY_EXISTS ID_REUSED → choose another id
+      session is archived → FAILED_PRECONDITION SESSION_ARCHIVED → not retry
     """
     ArchiveSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ArchiveSessionRequest, _session_pb2.ArchiveSessionResponse]  # type: ignore[assignment]
     """Close a session to appends and wakes; its log stays readable.
-
     Callers: operator.
     Idempotent: archiving twice is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-    | a brain is driving it | FAILED_PRECONDITION LEASE_HELD | interrupt it first |
+      no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+      a brain is driving it → FAILED_PRECONDITION LEASE_HELD → interrupt it first
     """
     DeleteSession: _aio.UnaryUnaryMultiCallable[_session_pb2.DeleteSessionRequest, _session_pb2.DeleteSessionResponse]  # type: ignore[assignment]
     """Delete a session. A tombstone stays; bytes go when no fork needs them.
-
     Callers: operator.
     Idempotent: deleting what is gone succeeds.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | a brain is driving it | FAILED_PRECONDITION LEASE_HELD | interrupt it first |
-    | retention holds it | FAILED_PRECONDITION SESSION_HELD | lift the hold |
+      a brain is driving it → FAILED_PRECONDITION LEASE_HELD → interrupt it first
+      retention holds it → FAILED_PRECONDITION SESSION_HELD → lift the hold
     """
     EmitEvent: _aio.UnaryUnaryMultiCallable[_session_pb2.EmitEventRequest, _session_pb2.EmitEventResponse]  # type: ignore[assignment]
     """Append one event.
-
     Callers: operator and vault (inbox types, without an epoch), brain.
     Idempotent: by event id; the same id and content is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-    | epoch below the lease's, or lease expired | FAILED_PRECONDITION STALE_EPOCH | stop driving |
-    | no epoch, and not an inbox type | PERMISSION_DENIED EPOCH_REQUIRED | not retry |
-    | id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
-    | data over 1 MiB | INVALID_ARGUMENT EVENT_TOO_LARGE | put it in a blob |
-    | session is archived | FAILED_PRECONDITION SESSION_ARCHIVED | not retry |
-    | disk full | RESOURCE_EXHAUSTED STORE_FULL | retry with backoff |
+      no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+      epoch below the lease's, or lease expired → FAILED_PRECONDITION STALE_EPOCH → stop driving
+      no epoch, and not an inbox type → PERMISSION_DENIED EPOCH_REQUIRED → not retry
+      id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
+      data over 1 MiB → INVALID_ARGUMENT EVENT_TOO_LARGE → put it in a blob
+      session is archived → FAILED_PRECONDITION SESSION_ARCHIVED → not retry
+      disk full → RESOURCE_EXHAUSTED STORE_FULL → retry with backoff
     """
     Append: _aio.StreamStreamMultiCallable[_session_pb2.AppendRequest, _session_pb2.AppendResponse]  # type: ignore[assignment]
     """The fast path: frames of groups, pipelined; one ack frame per commit.
@@ -377,167 +261,107 @@ class SessionAsyncStub(SessionStub):
     commit in the order sent. After a refusal that session's later groups of
     the same epoch on this stream are refused too, so that nothing lands out
     of order; a higher epoch starts afresh.
-
     Callers: brain; operator (inbox types only).
     Idempotent: by event id, as EmitEvent; resend what was not acknowledged.
-
-    | condition (per group, in its ack) | code and reason | caller should |
-    |---|---|---|
-    | any condition of EmitEvent | as there | as there |
-    | an earlier group of the session was refused | ABORTED PRIOR_GROUP_REFUSED | handle the first refusal |
-    | a group over 4 MiB or 1,000 events | INVALID_ARGUMENT GROUP_TOO_LARGE | split it |
+      any condition of EmitEvent → as there → as there
+      an earlier group of the session was refused → ABORTED PRIOR_GROUP_REFUSED → handle the first refusal
+      a group over 4 MiB or 1,000 events → INVALID_ARGUMENT GROUP_TOO_LARGE → split it
     """
     GetEvents: _aio.UnaryUnaryMultiCallable[_session_pb2.GetEventsRequest, _session_pb2.GetEventsResponse]  # type: ignore[assignment]
     """Read a slice of a log; costs the slice, not the session.
-
     Callers: operator, brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
+      no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
     """
     TailEvents: _aio.UnaryStreamMultiCallable[_session_pb2.TailEventsRequest, _session_pb2.TailEventsResponse]  # type: ignore[assignment]
     """Replay from a position, then follow live; no gap and no repeat. Several
     sessions share one stream, with no order between them.
-
     Callers: operator, brain.
     Idempotent: reads only; resume from the last position seen.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-    | session is deleted while tailed | NOT_FOUND SESSION_NOT_FOUND | stop |
+      no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+      session is deleted while tailed → NOT_FOUND SESSION_NOT_FOUND → stop
     """
     ForkSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ForkSessionRequest, _session_pb2.ForkSessionResponse]  # type: ignore[assignment]
     """A new session that shares the source's prefix up to a position.
-
     Callers: operator, brain.
     Idempotent: by the new session_id and content.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such source | NOT_FOUND SESSION_NOT_FOUND | check the id |
-    | position beyond the source's head | OUT_OF_RANGE POSITION_BEYOND_HEAD | read the head |
-    | the new id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
+      no such source → NOT_FOUND SESSION_NOT_FOUND → check the id
+      position beyond the source's head → OUT_OF_RANGE POSITION_BEYOND_HEAD → read the head
+      the new id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
     """
     RedactEvent: _aio.UnaryUnaryMultiCallable[_session_pb2.RedactEventRequest, _session_pb2.RedactEventResponse]  # type: ignore[assignment]
     """Erase one event's data; keep who, when, why, its digest and its hash.
-
     Callers: operator.
     Idempotent: redacting twice is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such session or position | NOT_FOUND SESSION_NOT_FOUND | check both |
+      no such session or position → NOT_FOUND SESSION_NOT_FOUND → check both
     """
     AcquireLease: _aio.UnaryUnaryMultiCallable[_session_pb2.AcquireLeaseRequest, _session_pb2.AcquireLeaseResponse]  # type: ignore[assignment]
     """Take a lease; answer with a higher epoch and a signed ticket.
-
     Callers: brain. `brain/<name>` only by that brain; `daemon/<name>` by
     the brain that holds the daemon's newest link, with takeover.
     Idempotent: no. Each success raises the epoch and fences the one before,
     also for the same holder.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | another holder's lease is live, no takeover | FAILED_PRECONDITION LEASE_HELD | wait for it, or take other work |
-    | no such session | NOT_FOUND SESSION_NOT_FOUND | drop it |
-    | session archived | FAILED_PRECONDITION SESSION_ARCHIVED | drop it |
-    | takeover of a session, or of another's brain name | PERMISSION_DENIED TAKEOVER_NOT_ALLOWED | not retry |
+      another holder's lease is live, no takeover → FAILED_PRECONDITION LEASE_HELD → wait for it, or take other work
+      no such session → NOT_FOUND SESSION_NOT_FOUND → drop it
+      session archived → FAILED_PRECONDITION SESSION_ARCHIVED → drop it
+      takeover of a session, or of another's brain name → PERMISSION_DENIED TAKEOVER_NOT_ALLOWED → not retry
     """
     RenewLease: _aio.UnaryUnaryMultiCallable[_session_pb2.RenewLeaseRequest, _session_pb2.RenewLeaseResponse]  # type: ignore[assignment]
     """Extend leases by one term each; many in one call.
-
     Callers: brain, for leases it holds.
     Idempotent: yes; renewing twice is one term from the second.
-
-    | condition (per lease, in the answer) | code and reason | caller should |
-    |---|---|---|
-    | epoch is not the newest, or expired | FAILED_PRECONDITION STALE_EPOCH | stop driving at once |
+      epoch is not the newest, or expired → FAILED_PRECONDITION STALE_EPOCH → stop driving at once
     """
     ReleaseLease: _aio.UnaryUnaryMultiCallable[_session_pb2.ReleaseLeaseRequest, _session_pb2.ReleaseLeaseResponse]  # type: ignore[assignment]
     """Give a lease up; for a session, say what was processed and when to wake.
-
     Callers: brain, for leases it holds.
     Idempotent: by epoch; releasing again is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | epoch is not the newest | FAILED_PRECONDITION STALE_EPOCH | stop; nothing was changed |
+      epoch is not the newest → FAILED_PRECONDITION STALE_EPOCH → stop; nothing was changed
     """
     WatchLeases: _aio.UnaryStreamMultiCallable[_session_pb2.WatchLeasesRequest, _session_pb2.WatchLeasesResponse]  # type: ignore[assignment]
     """A snapshot of the leases under a prefix, then every change.
-
     Callers: brain, operator (workspace's own), vault.
     Idempotent: reads only; a new stream starts with a new snapshot.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | prefix is not session/, brain/ or daemon/ | INVALID_ARGUMENT INVALID_FIELD | correct it |
+      prefix is not session/, brain/ or daemon/ → INVALID_ARGUMENT INVALID_FIELD → correct it
     """
     WatchRunnable: _aio.UnaryStreamMultiCallable[_session_pb2.WatchRunnableRequest, _session_pb2.WatchRunnableResponse]  # type: ignore[assignment]
     """Sessions with a wake beyond what was processed and no live lease; a
     snapshot, then each as it becomes runnable. An offer is no promise: the
     lease decides.
-
     Callers: brain.
     Idempotent: reads only; a new stream starts with a new snapshot.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | stream falls behind | offers are merged, none is lost | read on |
+      stream falls behind → offers are merged, none is lost → read on
     """
     PutBlob: _aio.StreamUnaryMultiCallable[_session_pb2.PutBlobRequest, _session_pb2.PutBlobResponse]  # type: ignore[assignment]
     """Store bytes under their SHA-256.
-
     Callers: operator, brain, vault.
     Idempotent: by digest; resume from the offset in the answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | bytes do not have the digest | INVALID_ARGUMENT DIGEST_MISMATCH | send again |
-    | over the workspace's cap | RESOURCE_EXHAUSTED STORE_FULL | delete something |
+      bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again
+      over the workspace's cap → RESOURCE_EXHAUSTED STORE_FULL → delete something
     """
     GetBlob: _aio.UnaryStreamMultiCallable[_session_pb2.GetBlobRequest, _session_pb2.GetBlobResponse]  # type: ignore[assignment]
     """Read bytes by digest, from an offset.
-
     Callers: operator, brain, vault.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such blob in the workspace | NOT_FOUND BLOB_NOT_FOUND | check the digest |
+      no such blob in the workspace → NOT_FOUND BLOB_NOT_FOUND → check the digest
     """
     PutDocument: _aio.UnaryUnaryMultiCallable[_session_pb2.PutDocumentRequest, _session_pb2.PutDocumentResponse]  # type: ignore[assignment]
     """Write the next version of a small JSON document.
-
     Callers: operator, brain.
     Idempotent: same expected_version and data is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | expected_version is not the newest | ABORTED VERSION_CONFLICT | read, merge, retry |
+      expected_version is not the newest → ABORTED VERSION_CONFLICT → read, merge, retry
     """
     GetDocument: _aio.UnaryUnaryMultiCallable[_session_pb2.GetDocumentRequest, _session_pb2.GetDocumentResponse]  # type: ignore[assignment]
     """Read a document, the newest or one version.
-
     Callers: operator, brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such document or version | NOT_FOUND DOCUMENT_NOT_FOUND | check the name |
+      no such document or version → NOT_FOUND DOCUMENT_NOT_FOUND → check the name
     """
     ListDocuments: _aio.UnaryUnaryMultiCallable[_session_pb2.ListDocumentsRequest, _session_pb2.ListDocumentsResponse]  # type: ignore[assignment]
     """List a workspace's documents of one kind.
-
     Callers: operator, brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | page token of another query | INVALID_ARGUMENT INVALID_FIELD | start from the first page |
+      page token of another query → INVALID_ARGUMENT INVALID_FIELD → start from the first page
     """
 
 class SessionServicer(metaclass=_abc_1.ABCMeta):
@@ -548,14 +372,10 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.CreateSessionResponse, _abc.Awaitable[_session_pb2.CreateSessionResponse]]:
         """Create a session, with its first events in the same transaction.
-
         Callers: operator (its own workspace), brain.
         Idempotent: by session_id and content.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | the id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
-        | the id was deleted | ALREADY_EXISTS ID_REUSED | choose another id |
+          the id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
+          the id was deleted → ALREADY_EXISTS ID_REUSED → choose another id
         """
 
     @_abc_1.abstractmethod
@@ -565,13 +385,9 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.GetSessionResponse, _abc.Awaitable[_session_pb2.GetSessionResponse]]:
         """Read a session's state, and optionally the first slice of its log.
-
         Callers: operator, brain, vault.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such session in the workspace | NOT_FOUND SESSION_NOT_FOUND | check the id |
+          no such session in the workspace → NOT_FOUND SESSION_NOT_FOUND → check the id
         """
 
     @_abc_1.abstractmethod
@@ -581,13 +397,9 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.ListSessionsResponse, _abc.Awaitable[_session_pb2.ListSessionsResponse]]:
         """List a workspace's sessions, newest first.
-
         Callers: operator, brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | page token of another query | INVALID_ARGUMENT INVALID_FIELD | start from the first page |
+          page token of another query → INVALID_ARGUMENT INVALID_FIELD → start from the first page
         """
 
     @_abc_1.abstractmethod
@@ -597,15 +409,11 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.UpdateSessionResponse, _abc.Awaitable[_session_pb2.UpdateSessionResponse]]:
         """Change title, metadata or labels; append `session.updated` with `data`.
-
         Callers: operator, brain.
         Idempotent: by event_id, as an append is.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-        | event_id was used for another change | ALREADY_EXISTS ID_REUSED | choose another id |
-        | session is archived | FAILED_PRECONDITION SESSION_ARCHIVED | not retry |
+          no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+          event_id was used for another change → ALREADY_EXISTS ID_REUSED → choose another id
+          session is archived → FAILED_PRECONDITION SESSION_ARCHIVED → not retry
         """
 
     @_abc_1.abstractmethod
@@ -615,14 +423,10 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.ArchiveSessionResponse, _abc.Awaitable[_session_pb2.ArchiveSessionResponse]]:
         """Close a session to appends and wakes; its log stays readable.
-
         Callers: operator.
         Idempotent: archiving twice is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-        | a brain is driving it | FAILED_PRECONDITION LEASE_HELD | interrupt it first |
+          no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+          a brain is driving it → FAILED_PRECONDITION LEASE_HELD → interrupt it first
         """
 
     @_abc_1.abstractmethod
@@ -632,14 +436,10 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.DeleteSessionResponse, _abc.Awaitable[_session_pb2.DeleteSessionResponse]]:
         """Delete a session. A tombstone stays; bytes go when no fork needs them.
-
         Callers: operator.
         Idempotent: deleting what is gone succeeds.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | a brain is driving it | FAILED_PRECONDITION LEASE_HELD | interrupt it first |
-        | retention holds it | FAILED_PRECONDITION SESSION_HELD | lift the hold |
+          a brain is driving it → FAILED_PRECONDITION LEASE_HELD → interrupt it first
+          retention holds it → FAILED_PRECONDITION SESSION_HELD → lift the hold
         """
 
     @_abc_1.abstractmethod
@@ -649,19 +449,15 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.EmitEventResponse, _abc.Awaitable[_session_pb2.EmitEventResponse]]:
         """Append one event.
-
         Callers: operator and vault (inbox types, without an epoch), brain.
         Idempotent: by event id; the same id and content is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-        | epoch below the lease's, or lease expired | FAILED_PRECONDITION STALE_EPOCH | stop driving |
-        | no epoch, and not an inbox type | PERMISSION_DENIED EPOCH_REQUIRED | not retry |
-        | id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
-        | data over 1 MiB | INVALID_ARGUMENT EVENT_TOO_LARGE | put it in a blob |
-        | session is archived | FAILED_PRECONDITION SESSION_ARCHIVED | not retry |
-        | disk full | RESOURCE_EXHAUSTED STORE_FULL | retry with backoff |
+          no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+          epoch below the lease's, or lease expired → FAILED_PRECONDITION STALE_EPOCH → stop driving
+          no epoch, and not an inbox type → PERMISSION_DENIED EPOCH_REQUIRED → not retry
+          id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
+          data over 1 MiB → INVALID_ARGUMENT EVENT_TOO_LARGE → put it in a blob
+          session is archived → FAILED_PRECONDITION SESSION_ARCHIVED → not retry
+          disk full → RESOURCE_EXHAUSTED STORE_FULL → retry with backoff
         """
 
     @_abc_1.abstractmethod
@@ -675,15 +471,11 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         commit in the order sent. After a refusal that session's later groups of
         the same epoch on this stream are refused too, so that nothing lands out
         of order; a higher epoch starts afresh.
-
         Callers: brain; operator (inbox types only).
         Idempotent: by event id, as EmitEvent; resend what was not acknowledged.
-
-        | condition (per group, in its ack) | code and reason | caller should |
-        |---|---|---|
-        | any condition of EmitEvent | as there | as there |
-        | an earlier group of the session was refused | ABORTED PRIOR_GROUP_REFUSED | handle the first refusal |
-        | a group over 4 MiB or 1,000 events | INVALID_ARGUMENT GROUP_TOO_LARGE | split it |
+          any condition of EmitEvent → as there → as there
+          an earlier group of the session was refused → ABORTED PRIOR_GROUP_REFUSED → handle the first refusal
+          a group over 4 MiB or 1,000 events → INVALID_ARGUMENT GROUP_TOO_LARGE → split it
         """
 
     @_abc_1.abstractmethod
@@ -693,13 +485,9 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.GetEventsResponse, _abc.Awaitable[_session_pb2.GetEventsResponse]]:
         """Read a slice of a log; costs the slice, not the session.
-
         Callers: operator, brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
+          no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
         """
 
     @_abc_1.abstractmethod
@@ -710,14 +498,10 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_session_pb2.TailEventsResponse], _abc.AsyncIterator[_session_pb2.TailEventsResponse]]:
         """Replay from a position, then follow live; no gap and no repeat. Several
         sessions share one stream, with no order between them.
-
         Callers: operator, brain.
         Idempotent: reads only; resume from the last position seen.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such session | NOT_FOUND SESSION_NOT_FOUND | check the id |
-        | session is deleted while tailed | NOT_FOUND SESSION_NOT_FOUND | stop |
+          no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+          session is deleted while tailed → NOT_FOUND SESSION_NOT_FOUND → stop
         """
 
     @_abc_1.abstractmethod
@@ -727,15 +511,11 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.ForkSessionResponse, _abc.Awaitable[_session_pb2.ForkSessionResponse]]:
         """A new session that shares the source's prefix up to a position.
-
         Callers: operator, brain.
         Idempotent: by the new session_id and content.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such source | NOT_FOUND SESSION_NOT_FOUND | check the id |
-        | position beyond the source's head | OUT_OF_RANGE POSITION_BEYOND_HEAD | read the head |
-        | the new id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
+          no such source → NOT_FOUND SESSION_NOT_FOUND → check the id
+          position beyond the source's head → OUT_OF_RANGE POSITION_BEYOND_HEAD → read the head
+          the new id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
         """
 
     @_abc_1.abstractmethod
@@ -745,13 +525,9 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.RedactEventResponse, _abc.Awaitable[_session_pb2.RedactEventResponse]]:
         """Erase one event's data; keep who, when, why, its digest and its hash.
-
         Callers: operator.
         Idempotent: redacting twice is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such session or position | NOT_FOUND SESSION_NOT_FOUND | check both |
+          no such session or position → NOT_FOUND SESSION_NOT_FOUND → check both
         """
 
     @_abc_1.abstractmethod
@@ -761,18 +537,14 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.AcquireLeaseResponse, _abc.Awaitable[_session_pb2.AcquireLeaseResponse]]:
         """Take a lease; answer with a higher epoch and a signed ticket.
-
         Callers: brain. `brain/<name>` only by that brain; `daemon/<name>` by
         the brain that holds the daemon's newest link, with takeover.
         Idempotent: no. Each success raises the epoch and fences the one before,
         also for the same holder.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | another holder's lease is live, no takeover | FAILED_PRECONDITION LEASE_HELD | wait for it, or take other work |
-        | no such session | NOT_FOUND SESSION_NOT_FOUND | drop it |
-        | session archived | FAILED_PRECONDITION SESSION_ARCHIVED | drop it |
-        | takeover of a session, or of another's brain name | PERMISSION_DENIED TAKEOVER_NOT_ALLOWED | not retry |
+          another holder's lease is live, no takeover → FAILED_PRECONDITION LEASE_HELD → wait for it, or take other work
+          no such session → NOT_FOUND SESSION_NOT_FOUND → drop it
+          session archived → FAILED_PRECONDITION SESSION_ARCHIVED → drop it
+          takeover of a session, or of another's brain name → PERMISSION_DENIED TAKEOVER_NOT_ALLOWED → not retry
         """
 
     @_abc_1.abstractmethod
@@ -782,13 +554,9 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.RenewLeaseResponse, _abc.Awaitable[_session_pb2.RenewLeaseResponse]]:
         """Extend leases by one term each; many in one call.
-
         Callers: brain, for leases it holds.
         Idempotent: yes; renewing twice is one term from the second.
-
-        | condition (per lease, in the answer) | code and reason | caller should |
-        |---|---|---|
-        | epoch is not the newest, or expired | FAILED_PRECONDITION STALE_EPOCH | stop driving at once |
+          epoch is not the newest, or expired → FAILED_PRECONDITION STALE_EPOCH → stop driving at once
         """
 
     @_abc_1.abstractmethod
@@ -798,13 +566,9 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.ReleaseLeaseResponse, _abc.Awaitable[_session_pb2.ReleaseLeaseResponse]]:
         """Give a lease up; for a session, say what was processed and when to wake.
-
         Callers: brain, for leases it holds.
         Idempotent: by epoch; releasing again is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | epoch is not the newest | FAILED_PRECONDITION STALE_EPOCH | stop; nothing was changed |
+          epoch is not the newest → FAILED_PRECONDITION STALE_EPOCH → stop; nothing was changed
         """
 
     @_abc_1.abstractmethod
@@ -814,13 +578,9 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_session_pb2.WatchLeasesResponse], _abc.AsyncIterator[_session_pb2.WatchLeasesResponse]]:
         """A snapshot of the leases under a prefix, then every change.
-
         Callers: brain, operator (workspace's own), vault.
         Idempotent: reads only; a new stream starts with a new snapshot.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | prefix is not session/, brain/ or daemon/ | INVALID_ARGUMENT INVALID_FIELD | correct it |
+          prefix is not session/, brain/ or daemon/ → INVALID_ARGUMENT INVALID_FIELD → correct it
         """
 
     @_abc_1.abstractmethod
@@ -832,13 +592,9 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         """Sessions with a wake beyond what was processed and no live lease; a
         snapshot, then each as it becomes runnable. An offer is no promise: the
         lease decides.
-
         Callers: brain.
         Idempotent: reads only; a new stream starts with a new snapshot.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | stream falls behind | offers are merged, none is lost | read on |
+          stream falls behind → offers are merged, none is lost → read on
         """
 
     @_abc_1.abstractmethod
@@ -848,14 +604,10 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.PutBlobResponse, _abc.Awaitable[_session_pb2.PutBlobResponse]]:
         """Store bytes under their SHA-256.
-
         Callers: operator, brain, vault.
         Idempotent: by digest; resume from the offset in the answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | bytes do not have the digest | INVALID_ARGUMENT DIGEST_MISMATCH | send again |
-        | over the workspace's cap | RESOURCE_EXHAUSTED STORE_FULL | delete something |
+          bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again
+          over the workspace's cap → RESOURCE_EXHAUSTED STORE_FULL → delete something
         """
 
     @_abc_1.abstractmethod
@@ -865,13 +617,9 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_session_pb2.GetBlobResponse], _abc.AsyncIterator[_session_pb2.GetBlobResponse]]:
         """Read bytes by digest, from an offset.
-
         Callers: operator, brain, vault.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such blob in the workspace | NOT_FOUND BLOB_NOT_FOUND | check the digest |
+          no such blob in the workspace → NOT_FOUND BLOB_NOT_FOUND → check the digest
         """
 
     @_abc_1.abstractmethod
@@ -881,13 +629,9 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.PutDocumentResponse, _abc.Awaitable[_session_pb2.PutDocumentResponse]]:
         """Write the next version of a small JSON document.
-
         Callers: operator, brain.
         Idempotent: same expected_version and data is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | expected_version is not the newest | ABORTED VERSION_CONFLICT | read, merge, retry |
+          expected_version is not the newest → ABORTED VERSION_CONFLICT → read, merge, retry
         """
 
     @_abc_1.abstractmethod
@@ -897,13 +641,9 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.GetDocumentResponse, _abc.Awaitable[_session_pb2.GetDocumentResponse]]:
         """Read a document, the newest or one version.
-
         Callers: operator, brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such document or version | NOT_FOUND DOCUMENT_NOT_FOUND | check the name |
+          no such document or version → NOT_FOUND DOCUMENT_NOT_FOUND → check the name
         """
 
     @_abc_1.abstractmethod
@@ -913,13 +653,9 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.ListDocumentsResponse, _abc.Awaitable[_session_pb2.ListDocumentsResponse]]:
         """List a workspace's documents of one kind.
-
         Callers: operator, brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | page token of another query | INVALID_ARGUMENT INVALID_FIELD | start from the first page |
+          page token of another query → INVALID_ARGUMENT INVALID_FIELD → start from the first page
         """
 
 def add_SessionServicer_to_server(servicer: SessionServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

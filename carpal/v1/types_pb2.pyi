@@ -9,16 +9,13 @@ Errors, everywhere: a `google.rpc.Status` whose details hold one
 `carpal/status.py`, and a `google.rpc.RetryInfo` where a retry is sensible.
 Details are clamped to 4 KiB. These conditions are common to every RPC and
 are not repeated in each table:
-
-| condition | code and reason | caller should |
-|---|---|---|
-| no client certificate, or one that is malformed | UNAUTHENTICATED IDENTITY_INVALID | enrol again |
-| certificate outside its dates | UNAUTHENTICATED CERTIFICATE_EXPIRED | renew, then retry |
-| role has no row for the method in `carpal/authz.py` | PERMISSION_DENIED ROLE_NOT_ALLOWED | not retry |
-| resource belongs to another workspace | NOT_FOUND, as if it did not exist | not retry |
-| a field is missing, malformed or too large | INVALID_ARGUMENT INVALID_FIELD | correct the named field |
-| the RPC is not built yet on this server | UNIMPLEMENTED NOT_BUILT | not retry |
-| the server is stopping or its store is unreachable | UNAVAILABLE UNAVAILABLE | retry with backoff |
+  no client certificate, or one that is malformed → UNAUTHENTICATED IDENTITY_INVALID → enrol again
+  certificate outside its dates → UNAUTHENTICATED CERTIFICATE_EXPIRED → renew, then retry
+  role has no row for the method in `carpal/authz.py` → PERMISSION_DENIED ROLE_NOT_ALLOWED → not retry
+  resource belongs to another workspace → NOT_FOUND, as if it did not exist → not retry
+  a field is missing, malformed or too large → INVALID_ARGUMENT INVALID_FIELD → correct the named field
+  the RPC is not built yet on this server → UNIMPLEMENTED NOT_BUILT → not retry
+  the server is stopping or its store is unreachable → UNAVAILABLE UNAVAILABLE → retry with backoff
 """
 
 from collections import abc as _abc

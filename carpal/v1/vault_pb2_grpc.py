@@ -121,13 +121,9 @@ class VaultServicer:
 
     def GetStatus(self, request, context):
         """Sealed or not, version, CA and audit heads.
-
         Callers: operator, sessiond, brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+        none beyond the common ones
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -135,13 +131,9 @@ class VaultServicer:
 
     def Unseal(self, request, context):
         """Open the seal with a passphrase or key that is only sent in.
-
         Callers: operator.
         Idempotent: unsealing twice is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | wrong key | PERMISSION_DENIED SEAL_KEY_WRONG | use the right one |
+        wrong key → PERMISSION_DENIED SEAL_KEY_WRONG → use the right one
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -149,16 +141,12 @@ class VaultServicer:
 
     def Sign(self, request, context):
         """Sign a certificate: for an enrolment token, or for the old key.
-
         Callers: brain (relaying for a daemon), sessiond and brain (renewing
         their own).
         Idempotent: by token or certificate, and certificate request.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | token unknown, expired, revoked or used, or proof wrong | PERMISSION_DENIED TOKEN_REFUSED | ask for a new token |
-        | renewal proof wrong, revoked or too old | PERMISSION_DENIED RENEWAL_REFUSED | enrol anew |
-        | request malformed or its key too weak | INVALID_ARGUMENT INVALID_FIELD | correct it |
+        token unknown, expired, revoked or used, or proof wrong → PERMISSION_DENIED TOKEN_REFUSED → ask for a new token
+        renewal proof wrong, revoked or too old → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
+        request malformed or its key too weak → INVALID_ARGUMENT INVALID_FIELD → correct it
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -166,13 +154,9 @@ class VaultServicer:
 
     def CreateToken(self, request, context):
         """Register an enrolment token whose secret the caller made.
-
         Callers: operator, for its own workspace.
         Idempotent: by token_id and content.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | token_id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
+        token_id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -180,13 +164,9 @@ class VaultServicer:
 
     def ListTokens(self, request, context):
         """List tokens, without secrets.
-
         Callers: operator.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+        none beyond the common ones
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -194,13 +174,9 @@ class VaultServicer:
 
     def RevokeToken(self, request, context):
         """Make a token useless.
-
         Callers: operator.
         Idempotent: revoking what is gone succeeds.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+        none beyond the common ones
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -208,13 +184,9 @@ class VaultServicer:
 
     def RevokeIdentity(self, request, context):
         """Revoke every certificate of an identity, from now on.
-
         Callers: operator; brain, relaying a daemon's own Retire.
         Idempotent: by identity.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | identity of another workspace | NOT_FOUND IDENTITY_NOT_FOUND | check the name |
+        identity of another workspace → NOT_FOUND IDENTITY_NOT_FOUND → check the name
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -222,13 +194,9 @@ class VaultServicer:
 
     def GetTrust(self, request, context):
         """The signed list of revocations, and the CAs to trust.
-
         Callers: sessiond, brain, operator.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+        none beyond the common ones
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -236,14 +204,10 @@ class VaultServicer:
 
     def CreateCredential(self, request, context):
         """Put a credential in.
-
         Callers: operator.
         Idempotent: by credential_id and content digest.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | id exists with other content | ALREADY_EXISTS ID_REUSED | update it instead |
-        | secret has control characters or is too long | INVALID_ARGUMENT INVALID_FIELD | correct it |
+        id exists with other content → ALREADY_EXISTS ID_REUSED → update it instead
+        secret has control characters or is too long → INVALID_ARGUMENT INVALID_FIELD → correct it
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -251,14 +215,10 @@ class VaultServicer:
 
     def UpdateCredential(self, request, context):
         """Replace a credential's secret or policy.
-
         Callers: operator.
         Idempotent: by expected_generation.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such credential | NOT_FOUND CREDENTIAL_NOT_FOUND | check the id |
-        | expected_generation is not the newest | ABORTED VERSION_CONFLICT | read and retry |
+        no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
+        expected_generation is not the newest → ABORTED VERSION_CONFLICT → read and retry
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -266,13 +226,9 @@ class VaultServicer:
 
     def ListCredentials(self, request, context):
         """List credentials, without secrets.
-
         Callers: operator.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+        none beyond the common ones
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -280,13 +236,9 @@ class VaultServicer:
 
     def ArchiveCredential(self, request, context):
         """Destroy a credential's key and keep its name.
-
         Callers: operator.
         Idempotent: archiving twice is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such credential | NOT_FOUND CREDENTIAL_NOT_FOUND | check the id |
+        no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -294,13 +246,9 @@ class VaultServicer:
 
     def ValidateCredential(self, request, context):
         """Try a credential against its service; say what happened, scrubbed.
-
         Callers: operator.
         Idempotent: no; it calls the service.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such credential | NOT_FOUND CREDENTIAL_NOT_FOUND | check the id |
+        no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -308,15 +256,11 @@ class VaultServicer:
 
     def GrantSession(self, request, context):
         """Let a session use named credentials, for as long as its lease lives.
-
         Callers: brain, with the session's lease ticket.
         Idempotent: by grant_id and content.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | ticket not signed by sessiond, expired, or another's | PERMISSION_DENIED TICKET_REFUSED | acquire the lease |
-        | a higher epoch has a grant | FAILED_PRECONDITION STALE_EPOCH | stop driving |
-        | no such credential | NOT_FOUND CREDENTIAL_NOT_FOUND | check the agent |
+        ticket not signed by sessiond, expired, or another's → PERMISSION_DENIED TICKET_REFUSED → acquire the lease
+        a higher epoch has a grant → FAILED_PRECONDITION STALE_EPOCH → stop driving
+        no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the agent
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -324,13 +268,9 @@ class VaultServicer:
 
     def RevokeSession(self, request, context):
         """End a session's grants and whatever uses them now.
-
         Callers: brain, with the ticket; operator.
         Idempotent: revoking what is gone succeeds.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | ticket not signed by sessiond, or another's | PERMISSION_DENIED TICKET_REFUSED | acquire the lease |
+        ticket not signed by sessiond, or another's → PERMISSION_DENIED TICKET_REFUSED → acquire the lease
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -338,13 +278,9 @@ class VaultServicer:
 
     def ReadAudit(self, request, context):
         """Read the audit, a slice at a time.
-
         Callers: operator.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+        none beyond the common ones
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

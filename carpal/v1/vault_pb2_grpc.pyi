@@ -36,170 +36,106 @@ class VaultStub:
     def __new__(cls, channel: _aio.Channel) -> VaultAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_vault_pb2.GetStatusRequest, _vault_pb2.GetStatusResponse]
     """Sealed or not, version, CA and audit heads.
-
     Callers: operator, sessiond, brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
     Unseal: _grpc.UnaryUnaryMultiCallable[_vault_pb2.UnsealRequest, _vault_pb2.UnsealResponse]
     """Open the seal with a passphrase or key that is only sent in.
-
     Callers: operator.
     Idempotent: unsealing twice is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | wrong key | PERMISSION_DENIED SEAL_KEY_WRONG | use the right one |
+      wrong key → PERMISSION_DENIED SEAL_KEY_WRONG → use the right one
     """
     Sign: _grpc.UnaryUnaryMultiCallable[_vault_pb2.SignRequest, _vault_pb2.SignResponse]
     """Sign a certificate: for an enrolment token, or for the old key.
-
     Callers: brain (relaying for a daemon), sessiond and brain (renewing
     their own).
     Idempotent: by token or certificate, and certificate request.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | token unknown, expired, revoked or used, or proof wrong | PERMISSION_DENIED TOKEN_REFUSED | ask for a new token |
-    | renewal proof wrong, revoked or too old | PERMISSION_DENIED RENEWAL_REFUSED | enrol anew |
-    | request malformed or its key too weak | INVALID_ARGUMENT INVALID_FIELD | correct it |
+      token unknown, expired, revoked or used, or proof wrong → PERMISSION_DENIED TOKEN_REFUSED → ask for a new token
+      renewal proof wrong, revoked or too old → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
+      request malformed or its key too weak → INVALID_ARGUMENT INVALID_FIELD → correct it
     """
     CreateToken: _grpc.UnaryUnaryMultiCallable[_vault_pb2.CreateTokenRequest, _vault_pb2.CreateTokenResponse]
     """Register an enrolment token whose secret the caller made.
-
     Callers: operator, for its own workspace.
     Idempotent: by token_id and content.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | token_id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
+      token_id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
     """
     ListTokens: _grpc.UnaryUnaryMultiCallable[_vault_pb2.ListTokensRequest, _vault_pb2.ListTokensResponse]
     """List tokens, without secrets.
-
     Callers: operator.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
     RevokeToken: _grpc.UnaryUnaryMultiCallable[_vault_pb2.RevokeTokenRequest, _vault_pb2.RevokeTokenResponse]
     """Make a token useless.
-
     Callers: operator.
     Idempotent: revoking what is gone succeeds.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
     RevokeIdentity: _grpc.UnaryUnaryMultiCallable[_vault_pb2.RevokeIdentityRequest, _vault_pb2.RevokeIdentityResponse]
     """Revoke every certificate of an identity, from now on.
-
     Callers: operator; brain, relaying a daemon's own Retire.
     Idempotent: by identity.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | identity of another workspace | NOT_FOUND IDENTITY_NOT_FOUND | check the name |
+      identity of another workspace → NOT_FOUND IDENTITY_NOT_FOUND → check the name
     """
     GetTrust: _grpc.UnaryUnaryMultiCallable[_vault_pb2.GetTrustRequest, _vault_pb2.GetTrustResponse]
     """The signed list of revocations, and the CAs to trust.
-
     Callers: sessiond, brain, operator.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
     CreateCredential: _grpc.UnaryUnaryMultiCallable[_vault_pb2.CreateCredentialRequest, _vault_pb2.CreateCredentialResponse]
     """Put a credential in.
-
     Callers: operator.
     Idempotent: by credential_id and content digest.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | id exists with other content | ALREADY_EXISTS ID_REUSED | update it instead |
-    | secret has control characters or is too long | INVALID_ARGUMENT INVALID_FIELD | correct it |
+      id exists with other content → ALREADY_EXISTS ID_REUSED → update it instead
+      secret has control characters or is too long → INVALID_ARGUMENT INVALID_FIELD → correct it
     """
     UpdateCredential: _grpc.UnaryUnaryMultiCallable[_vault_pb2.UpdateCredentialRequest, _vault_pb2.UpdateCredentialResponse]
     """Replace a credential's secret or policy.
-
     Callers: operator.
     Idempotent: by expected_generation.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such credential | NOT_FOUND CREDENTIAL_NOT_FOUND | check the id |
-    | expected_generation is not the newest | ABORTED VERSION_CONFLICT | read and retry |
+      no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
+      expected_generation is not the newest → ABORTED VERSION_CONFLICT → read and retry
     """
     ListCredentials: _grpc.UnaryUnaryMultiCallable[_vault_pb2.ListCredentialsRequest, _vault_pb2.ListCredentialsResponse]
     """List credentials, without secrets.
-
     Callers: operator.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
     ArchiveCredential: _grpc.UnaryUnaryMultiCallable[_vault_pb2.ArchiveCredentialRequest, _vault_pb2.ArchiveCredentialResponse]
     """Destroy a credential's key and keep its name.
-
     Callers: operator.
     Idempotent: archiving twice is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such credential | NOT_FOUND CREDENTIAL_NOT_FOUND | check the id |
+      no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
     """
     ValidateCredential: _grpc.UnaryUnaryMultiCallable[_vault_pb2.ValidateCredentialRequest, _vault_pb2.ValidateCredentialResponse]
     """Try a credential against its service; say what happened, scrubbed.
-
     Callers: operator.
     Idempotent: no; it calls the service.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such credential | NOT_FOUND CREDENTIAL_NOT_FOUND | check the id |
+      no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
     """
     GrantSession: _grpc.UnaryUnaryMultiCallable[_vault_pb2.GrantSessionRequest, _vault_pb2.GrantSessionResponse]
     """Let a session use named credentials, for as long as its lease lives.
-
     Callers: brain, with the session's lease ticket.
     Idempotent: by grant_id and content.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | ticket not signed by sessiond, expired, or another's | PERMISSION_DENIED TICKET_REFUSED | acquire the lease |
-    | a higher epoch has a grant | FAILED_PRECONDITION STALE_EPOCH | stop driving |
-    | no such credential | NOT_FOUND CREDENTIAL_NOT_FOUND | check the agent |
+      ticket not signed by sessiond, expired, or another's → PERMISSION_DENIED TICKET_REFUSED → acquire the lease
+      a higher epoch has a grant → FAILED_PRECONDITION STALE_EPOCH → stop driving
+      no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the agent
     """
     RevokeSession: _grpc.UnaryUnaryMultiCallable[_vault_pb2.RevokeSessionRequest, _vault_pb2.RevokeSessionResponse]
     """End a session's grants and whatever uses them now.
-
     Callers: brain, with the ticket; operator.
     Idempotent: revoking what is gone succeeds.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | ticket not signed by sessiond, or another's | PERMISSION_DENIED TICKET_REFUSED | acquire the lease |
+      ticket not signed by sessiond, or another's → PERMISSION_DENIED TICKET_REFUSED → acquire the lease
     """
     ReadAudit: _grpc.UnaryUnaryMultiCallable[_vault_pb2.ReadAuditRequest, _vault_pb2.ReadAuditResponse]
     """Read the audit, a slice at a time.
-
     Callers: operator.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
 
 @_typing.type_check_only
@@ -207,170 +143,106 @@ class VaultAsyncStub(VaultStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_vault_pb2.GetStatusRequest, _vault_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Sealed or not, version, CA and audit heads.
-
     Callers: operator, sessiond, brain.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
     Unseal: _aio.UnaryUnaryMultiCallable[_vault_pb2.UnsealRequest, _vault_pb2.UnsealResponse]  # type: ignore[assignment]
     """Open the seal with a passphrase or key that is only sent in.
-
     Callers: operator.
     Idempotent: unsealing twice is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | wrong key | PERMISSION_DENIED SEAL_KEY_WRONG | use the right one |
+      wrong key → PERMISSION_DENIED SEAL_KEY_WRONG → use the right one
     """
     Sign: _aio.UnaryUnaryMultiCallable[_vault_pb2.SignRequest, _vault_pb2.SignResponse]  # type: ignore[assignment]
     """Sign a certificate: for an enrolment token, or for the old key.
-
     Callers: brain (relaying for a daemon), sessiond and brain (renewing
     their own).
     Idempotent: by token or certificate, and certificate request.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | token unknown, expired, revoked or used, or proof wrong | PERMISSION_DENIED TOKEN_REFUSED | ask for a new token |
-    | renewal proof wrong, revoked or too old | PERMISSION_DENIED RENEWAL_REFUSED | enrol anew |
-    | request malformed or its key too weak | INVALID_ARGUMENT INVALID_FIELD | correct it |
+      token unknown, expired, revoked or used, or proof wrong → PERMISSION_DENIED TOKEN_REFUSED → ask for a new token
+      renewal proof wrong, revoked or too old → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
+      request malformed or its key too weak → INVALID_ARGUMENT INVALID_FIELD → correct it
     """
     CreateToken: _aio.UnaryUnaryMultiCallable[_vault_pb2.CreateTokenRequest, _vault_pb2.CreateTokenResponse]  # type: ignore[assignment]
     """Register an enrolment token whose secret the caller made.
-
     Callers: operator, for its own workspace.
     Idempotent: by token_id and content.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | token_id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
+      token_id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
     """
     ListTokens: _aio.UnaryUnaryMultiCallable[_vault_pb2.ListTokensRequest, _vault_pb2.ListTokensResponse]  # type: ignore[assignment]
     """List tokens, without secrets.
-
     Callers: operator.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
     RevokeToken: _aio.UnaryUnaryMultiCallable[_vault_pb2.RevokeTokenRequest, _vault_pb2.RevokeTokenResponse]  # type: ignore[assignment]
     """Make a token useless.
-
     Callers: operator.
     Idempotent: revoking what is gone succeeds.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
     RevokeIdentity: _aio.UnaryUnaryMultiCallable[_vault_pb2.RevokeIdentityRequest, _vault_pb2.RevokeIdentityResponse]  # type: ignore[assignment]
     """Revoke every certificate of an identity, from now on.
-
     Callers: operator; brain, relaying a daemon's own Retire.
     Idempotent: by identity.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | identity of another workspace | NOT_FOUND IDENTITY_NOT_FOUND | check the name |
+      identity of another workspace → NOT_FOUND IDENTITY_NOT_FOUND → check the name
     """
     GetTrust: _aio.UnaryUnaryMultiCallable[_vault_pb2.GetTrustRequest, _vault_pb2.GetTrustResponse]  # type: ignore[assignment]
     """The signed list of revocations, and the CAs to trust.
-
     Callers: sessiond, brain, operator.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
     CreateCredential: _aio.UnaryUnaryMultiCallable[_vault_pb2.CreateCredentialRequest, _vault_pb2.CreateCredentialResponse]  # type: ignore[assignment]
     """Put a credential in.
-
     Callers: operator.
     Idempotent: by credential_id and content digest.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | id exists with other content | ALREADY_EXISTS ID_REUSED | update it instead |
-    | secret has control characters or is too long | INVALID_ARGUMENT INVALID_FIELD | correct it |
+      id exists with other content → ALREADY_EXISTS ID_REUSED → update it instead
+      secret has control characters or is too long → INVALID_ARGUMENT INVALID_FIELD → correct it
     """
     UpdateCredential: _aio.UnaryUnaryMultiCallable[_vault_pb2.UpdateCredentialRequest, _vault_pb2.UpdateCredentialResponse]  # type: ignore[assignment]
     """Replace a credential's secret or policy.
-
     Callers: operator.
     Idempotent: by expected_generation.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such credential | NOT_FOUND CREDENTIAL_NOT_FOUND | check the id |
-    | expected_generation is not the newest | ABORTED VERSION_CONFLICT | read and retry |
+      no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
+      expected_generation is not the newest → ABORTED VERSION_CONFLICT → read and retry
     """
     ListCredentials: _aio.UnaryUnaryMultiCallable[_vault_pb2.ListCredentialsRequest, _vault_pb2.ListCredentialsResponse]  # type: ignore[assignment]
     """List credentials, without secrets.
-
     Callers: operator.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
     ArchiveCredential: _aio.UnaryUnaryMultiCallable[_vault_pb2.ArchiveCredentialRequest, _vault_pb2.ArchiveCredentialResponse]  # type: ignore[assignment]
     """Destroy a credential's key and keep its name.
-
     Callers: operator.
     Idempotent: archiving twice is the first answer.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such credential | NOT_FOUND CREDENTIAL_NOT_FOUND | check the id |
+      no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
     """
     ValidateCredential: _aio.UnaryUnaryMultiCallable[_vault_pb2.ValidateCredentialRequest, _vault_pb2.ValidateCredentialResponse]  # type: ignore[assignment]
     """Try a credential against its service; say what happened, scrubbed.
-
     Callers: operator.
     Idempotent: no; it calls the service.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | no such credential | NOT_FOUND CREDENTIAL_NOT_FOUND | check the id |
+      no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
     """
     GrantSession: _aio.UnaryUnaryMultiCallable[_vault_pb2.GrantSessionRequest, _vault_pb2.GrantSessionResponse]  # type: ignore[assignment]
     """Let a session use named credentials, for as long as its lease lives.
-
     Callers: brain, with the session's lease ticket.
     Idempotent: by grant_id and content.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | ticket not signed by sessiond, expired, or another's | PERMISSION_DENIED TICKET_REFUSED | acquire the lease |
-    | a higher epoch has a grant | FAILED_PRECONDITION STALE_EPOCH | stop driving |
-    | no such credential | NOT_FOUND CREDENTIAL_NOT_FOUND | check the agent |
+      ticket not signed by sessiond, expired, or another's → PERMISSION_DENIED TICKET_REFUSED → acquire the lease
+      a higher epoch has a grant → FAILED_PRECONDITION STALE_EPOCH → stop driving
+      no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the agent
     """
     RevokeSession: _aio.UnaryUnaryMultiCallable[_vault_pb2.RevokeSessionRequest, _vault_pb2.RevokeSessionResponse]  # type: ignore[assignment]
     """End a session's grants and whatever uses them now.
-
     Callers: brain, with the ticket; operator.
     Idempotent: revoking what is gone succeeds.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | ticket not signed by sessiond, or another's | PERMISSION_DENIED TICKET_REFUSED | acquire the lease |
+      ticket not signed by sessiond, or another's → PERMISSION_DENIED TICKET_REFUSED → acquire the lease
     """
     ReadAudit: _aio.UnaryUnaryMultiCallable[_vault_pb2.ReadAuditRequest, _vault_pb2.ReadAuditResponse]  # type: ignore[assignment]
     """Read the audit, a slice at a time.
-
     Callers: operator.
     Idempotent: reads only.
-
-    | condition | code and reason | caller should |
-    |---|---|---|
-    | none beyond the common ones | | |
+      none beyond the common ones
     """
 
 class VaultServicer(metaclass=_abc_1.ABCMeta):
@@ -381,13 +253,9 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.GetStatusResponse, _abc.Awaitable[_vault_pb2.GetStatusResponse]]:
         """Sealed or not, version, CA and audit heads.
-
         Callers: operator, sessiond, brain.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+          none beyond the common ones
         """
 
     @_abc_1.abstractmethod
@@ -397,13 +265,9 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.UnsealResponse, _abc.Awaitable[_vault_pb2.UnsealResponse]]:
         """Open the seal with a passphrase or key that is only sent in.
-
         Callers: operator.
         Idempotent: unsealing twice is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | wrong key | PERMISSION_DENIED SEAL_KEY_WRONG | use the right one |
+          wrong key → PERMISSION_DENIED SEAL_KEY_WRONG → use the right one
         """
 
     @_abc_1.abstractmethod
@@ -413,16 +277,12 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.SignResponse, _abc.Awaitable[_vault_pb2.SignResponse]]:
         """Sign a certificate: for an enrolment token, or for the old key.
-
         Callers: brain (relaying for a daemon), sessiond and brain (renewing
         their own).
         Idempotent: by token or certificate, and certificate request.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | token unknown, expired, revoked or used, or proof wrong | PERMISSION_DENIED TOKEN_REFUSED | ask for a new token |
-        | renewal proof wrong, revoked or too old | PERMISSION_DENIED RENEWAL_REFUSED | enrol anew |
-        | request malformed or its key too weak | INVALID_ARGUMENT INVALID_FIELD | correct it |
+          token unknown, expired, revoked or used, or proof wrong → PERMISSION_DENIED TOKEN_REFUSED → ask for a new token
+          renewal proof wrong, revoked or too old → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
+          request malformed or its key too weak → INVALID_ARGUMENT INVALID_FIELD → correct it
         """
 
     @_abc_1.abstractmethod
@@ -432,13 +292,9 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.CreateTokenResponse, _abc.Awaitable[_vault_pb2.CreateTokenResponse]]:
         """Register an enrolment token whose secret the caller made.
-
         Callers: operator, for its own workspace.
         Idempotent: by token_id and content.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | token_id exists with other content | ALREADY_EXISTS ID_REUSED | choose another id |
+          token_id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
         """
 
     @_abc_1.abstractmethod
@@ -448,13 +304,9 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.ListTokensResponse, _abc.Awaitable[_vault_pb2.ListTokensResponse]]:
         """List tokens, without secrets.
-
         Callers: operator.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+          none beyond the common ones
         """
 
     @_abc_1.abstractmethod
@@ -464,13 +316,9 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.RevokeTokenResponse, _abc.Awaitable[_vault_pb2.RevokeTokenResponse]]:
         """Make a token useless.
-
         Callers: operator.
         Idempotent: revoking what is gone succeeds.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+          none beyond the common ones
         """
 
     @_abc_1.abstractmethod
@@ -480,13 +328,9 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.RevokeIdentityResponse, _abc.Awaitable[_vault_pb2.RevokeIdentityResponse]]:
         """Revoke every certificate of an identity, from now on.
-
         Callers: operator; brain, relaying a daemon's own Retire.
         Idempotent: by identity.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | identity of another workspace | NOT_FOUND IDENTITY_NOT_FOUND | check the name |
+          identity of another workspace → NOT_FOUND IDENTITY_NOT_FOUND → check the name
         """
 
     @_abc_1.abstractmethod
@@ -496,13 +340,9 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.GetTrustResponse, _abc.Awaitable[_vault_pb2.GetTrustResponse]]:
         """The signed list of revocations, and the CAs to trust.
-
         Callers: sessiond, brain, operator.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+          none beyond the common ones
         """
 
     @_abc_1.abstractmethod
@@ -512,14 +352,10 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.CreateCredentialResponse, _abc.Awaitable[_vault_pb2.CreateCredentialResponse]]:
         """Put a credential in.
-
         Callers: operator.
         Idempotent: by credential_id and content digest.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | id exists with other content | ALREADY_EXISTS ID_REUSED | update it instead |
-        | secret has control characters or is too long | INVALID_ARGUMENT INVALID_FIELD | correct it |
+          id exists with other content → ALREADY_EXISTS ID_REUSED → update it instead
+          secret has control characters or is too long → INVALID_ARGUMENT INVALID_FIELD → correct it
         """
 
     @_abc_1.abstractmethod
@@ -529,14 +365,10 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.UpdateCredentialResponse, _abc.Awaitable[_vault_pb2.UpdateCredentialResponse]]:
         """Replace a credential's secret or policy.
-
         Callers: operator.
         Idempotent: by expected_generation.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such credential | NOT_FOUND CREDENTIAL_NOT_FOUND | check the id |
-        | expected_generation is not the newest | ABORTED VERSION_CONFLICT | read and retry |
+          no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
+          expected_generation is not the newest → ABORTED VERSION_CONFLICT → read and retry
         """
 
     @_abc_1.abstractmethod
@@ -546,13 +378,9 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.ListCredentialsResponse, _abc.Awaitable[_vault_pb2.ListCredentialsResponse]]:
         """List credentials, without secrets.
-
         Callers: operator.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+          none beyond the common ones
         """
 
     @_abc_1.abstractmethod
@@ -562,13 +390,9 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.ArchiveCredentialResponse, _abc.Awaitable[_vault_pb2.ArchiveCredentialResponse]]:
         """Destroy a credential's key and keep its name.
-
         Callers: operator.
         Idempotent: archiving twice is the first answer.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such credential | NOT_FOUND CREDENTIAL_NOT_FOUND | check the id |
+          no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
         """
 
     @_abc_1.abstractmethod
@@ -578,13 +402,9 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.ValidateCredentialResponse, _abc.Awaitable[_vault_pb2.ValidateCredentialResponse]]:
         """Try a credential against its service; say what happened, scrubbed.
-
         Callers: operator.
         Idempotent: no; it calls the service.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | no such credential | NOT_FOUND CREDENTIAL_NOT_FOUND | check the id |
+          no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
         """
 
     @_abc_1.abstractmethod
@@ -594,15 +414,11 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.GrantSessionResponse, _abc.Awaitable[_vault_pb2.GrantSessionResponse]]:
         """Let a session use named credentials, for as long as its lease lives.
-
         Callers: brain, with the session's lease ticket.
         Idempotent: by grant_id and content.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | ticket not signed by sessiond, expired, or another's | PERMISSION_DENIED TICKET_REFUSED | acquire the lease |
-        | a higher epoch has a grant | FAILED_PRECONDITION STALE_EPOCH | stop driving |
-        | no such credential | NOT_FOUND CREDENTIAL_NOT_FOUND | check the agent |
+          ticket not signed by sessiond, expired, or another's → PERMISSION_DENIED TICKET_REFUSED → acquire the lease
+          a higher epoch has a grant → FAILED_PRECONDITION STALE_EPOCH → stop driving
+          no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the agent
         """
 
     @_abc_1.abstractmethod
@@ -612,13 +428,9 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.RevokeSessionResponse, _abc.Awaitable[_vault_pb2.RevokeSessionResponse]]:
         """End a session's grants and whatever uses them now.
-
         Callers: brain, with the ticket; operator.
         Idempotent: revoking what is gone succeeds.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | ticket not signed by sessiond, or another's | PERMISSION_DENIED TICKET_REFUSED | acquire the lease |
+          ticket not signed by sessiond, or another's → PERMISSION_DENIED TICKET_REFUSED → acquire the lease
         """
 
     @_abc_1.abstractmethod
@@ -628,13 +440,9 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.ReadAuditResponse, _abc.Awaitable[_vault_pb2.ReadAuditResponse]]:
         """Read the audit, a slice at a time.
-
         Callers: operator.
         Idempotent: reads only.
-
-        | condition | code and reason | caller should |
-        |---|---|---|
-        | none beyond the common ones | | |
+          none beyond the common ones
         """
 
 def add_VaultServicer_to_server(servicer: VaultServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
