@@ -1,0 +1,126 @@
+"""Serving the practice model on an address, with uvicorn."""
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+
+from brain.practice.answer import Script
+from brain.practice.server import Practice
+from carpal.errors import invalid, refuse
+from carpal.process import until_stopped
+from carpal.status import Reason
+
+_KEEP_ALIVE = 300
+"""Seconds an idle connection stays; longer than clients keep theirs, so that none is
+closed under a request that is just being sent."""
+_GRACE = 1
+"""Seconds a stopping server gives running answers."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A practice model that serves."""
+
+    address: str
+    """`host:port` as bound."""
+    task: asyncio.Task[None]
+    """Ends when the server does."""
+
+    @property
+    def url(self) -> str:
+        """What ANTHROPIC_BASE_URL should say."""
+        return f"http://{self.address}"
+
+
+@asynccontextmanager
+async def serving(
+    listen: str, scripts: Sequence[Script] = (), latency: float = 0
+) -> AsyncIterator[Serving]:
+    """Serve on `listen` (`host:port`; port 0 takes a free one) until the block ends.
+
+    `latency` is added before every answer, in seconds. ADDRESS_IN_USE when
+    the port is taken.
+    """
+    sock = _bind(listen)
+    server = _Server(
+        uvicorn.Config(
+            Practice(scripts, latency),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=_KEEP_ALIVE,
+            timeout_graceful_shutdown=_GRACE,
+        )
+    )
+    task = asyncio.create_task(server.serve(sockets=[sock]))
+    with _cuts_are_meant():
+        try:
+            await until_stopped(server.up, task)
+            yield Serving(_address(sock), task)
+        finally:
+            server.stop.set()
+            await task
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that says when it serves, stops on an event, and leaves signals alone."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+        self.stop = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    async def main_loop(self) -> None:
+        # uvicorn's own wakes ten times a second, for a date header we do not send.
+        await self.stop.wait()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _bind(listen: str) -> socket.socket:
+    host, _, port = listen.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise invalid("listen", f"{listen!r} is not HOST:PORT, as in 127.0.0.1:8790")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, int(port)), family=family, backlog=2048)
+    except OSError as error:
+        why = "in use" if error.errno == errno.EADDRINUSE else error.strerror
+        raise refuse(Reason.ADDRESS_IN_USE, f"cannot listen on {listen}: {why}") from None
+
+
+def _address(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"[{host}]:{port}" if sock.family == socket.AF_INET6 else f"{host}:{port}"
+
+
+@contextmanager
+def _cuts_are_meant() -> Iterator[None]:
+    """Keep uvicorn from logging a scripted cut as an error of the application."""
+    log = logging.getLogger("uvicorn.error")
+
+    def unmeant(record: logging.LogRecord) -> bool:
+        return "without completing response" not in record.getMessage()
+
+    log.addFilter(unmeant)
+    try:
+        yield
+    finally:
+        log.removeFilter(unmeant)
