@@ -14,7 +14,7 @@ from typing import Protocol
 import grpc
 
 from carpal.backoff import Backoff
-from carpal.client import from_rpc
+from carpal.client import from_rpc, rpc_errors
 from carpal.errors import CarpalError, Unreachable, refuse
 from carpal.operator.connection import Operator
 from carpal.operator.overview import is_live
@@ -71,6 +71,24 @@ async def follow(
     raise AssertionError("a tail has no end")
 
 
+async def until_processed(
+    operator: Operator, session_id: str, position: int
+) -> types_pb2.SessionInfo:
+    """Wait until nobody drives the session and all up to `position` is processed, or it is parked.
+
+    An interrupt is processed without an event of its own when nothing ran.
+    """
+    async with aclosing(_drivers(operator, session_id)) as drivers:
+        async for driver in drivers:
+            if driver is None:
+                request = session_pb2.GetSessionRequest(session_id=session_id)
+                with rpc_errors(operator.sessiond):
+                    answer = await operator.sessions.GetSession(request)
+                if answer.session.processed >= position or answer.session.parked_reason:
+                    return answer.session
+    raise refuse(Reason.UNAVAILABLE, f"{operator.sessiond} does not tell who drives {session_id}")
+
+
 async def _tail(
     operator: Operator, session_id: str, viewer: Viewer, after: int, patience: float
 ) -> AsyncGenerator[types_pb2.Event, None]:
@@ -115,19 +133,19 @@ async def _watch(operator: Operator, session_id: str, viewer: Viewer) -> None:
     try:
         async with (
             asyncio.TaskGroup() as group,
-            aclosing(_leases(operator, f"session/{session_id}")) as leases,
+            aclosing(_drivers(operator, session_id)) as drivers,
         ):
             watching: asyncio.Task[None] | None = None
             seen: tuple[int, str] | None = None
-            async for lease in leases:
-                driver = (lease.epoch, lease.address) if is_live(lease) else None
+            async for lease in drivers:
+                driver = (lease.epoch, lease.address) if lease else None
                 if driver == seen:
                     continue
                 seen = driver
                 if watching:
                     watching.cancel()
                     watching = None
-                if driver:
+                if lease:
                     waiting.cancel()
                     watching = group.create_task(
                         _watch_at(operator, session_id, lease.address, viewer)
@@ -136,17 +154,25 @@ async def _watch(operator: Operator, session_id: str, viewer: Viewer) -> None:
         waiting.cancel()
 
 
-async def _leases(operator: Operator, resource: str) -> AsyncGenerator[types_pb2.LeaseInfo, None]:
-    """Every change of one lease, for ever, across cuts; ends if sessiond refuses to tell."""
+async def _drivers(
+    operator: Operator, session_id: str
+) -> AsyncGenerator[types_pb2.LeaseInfo | None, None]:
+    """The session's live lease, or None, now and at each change, across cuts.
+
+    Ends if sessiond refuses to tell.
+    """
+    resource = f"session/{session_id}"
     backoff = Backoff(first=0.2, cap=2.0)
     while True:
         call = operator.sessions.WatchLeases(session_pb2.WatchLeasesRequest(prefix=resource))
         try:
             async for answer in call:
                 backoff.reset()
-                for lease in answer.leases:
-                    if lease.resource == resource:
-                        yield lease
+                ours = [lease for lease in answer.leases if lease.resource == resource]
+                for lease in ours:
+                    yield lease if is_live(lease) else None
+                if answer.snapshot and not ours:
+                    yield None
         except grpc.RpcError as error:
             if _is_final(from_rpc(error, operator.sessiond)):
                 return

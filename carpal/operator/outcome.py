@@ -30,12 +30,16 @@ class Turn:
     moment as the message still belongs to the turn before.
     """
 
-    def __init__(self, message: int, *, seen: bool = False) -> None:
+    def __init__(self, message: int) -> None:
         self.stop_reason = ""
         self.usage: dict[str, int] = {}
         self.events = 0
+        self.position = 0
+        """Of the last event taken."""
+        self.last: int | None = None
+        """Position at which the turn ends whatever is there, once that is known."""
         self._message = message
-        self._seen = seen
+        self._seen = False
         self._first: datetime | None = None
         self._last: datetime | None = None
 
@@ -50,23 +54,23 @@ class Turn:
         """Count an event, in the order of the log; True when it ends the turn."""
         data = data_of(event)
         self.events += 1
+        self.position = event.position
         self._last = time_of(event)
         self._first = self._first or self._last
         if event.type == "span.model_request_end":
             self._add(object_in(data, "model_usage"))
-        if event.position <= self._message:
-            return False
-        if event.type in _OVER:
-            self.stop_reason = _OVER[event.type]
-            return True
-        if event.type == "session.status_idle" and self._seen:
-            self.stop_reason = str(object_in(data, "stop_reason").get("type") or "unknown")
-            return True
-        self._seen = self._seen or self._shows_it_was_seen(event.type, data)
-        return False
+        if event.position > self._message:
+            self._seen = self._seen or self._shows_it_was_seen(event.type, data)
+            if event.type in _OVER:
+                self.stop_reason = _OVER[event.type]
+                return True
+            if event.type == "session.status_idle" and self._seen:
+                self.stop_reason = str(object_in(data, "stop_reason").get("type") or "unknown")
+                return True
+        return self.last is not None and event.position >= self.last
 
     def _shows_it_was_seen(self, kind: str, data: dict[str, Any]) -> bool:
-        if kind == "span.model_request_start":
+        if kind in ("span.model_request_start", "session.status_idle"):
             through = data.get("through")
             return isinstance(through, int) and through >= self._message
         if kind == "session.error":

@@ -17,16 +17,14 @@ def is_live(lease: types_pb2.LeaseInfo) -> bool:
 
 
 def status_of(info: types_pb2.SessionInfo) -> str:
-    """`archived`, `running`, `parked`, `waiting` (for a brain), `sleeping` or `idle`."""
+    """`archived`, `running`, `parked`, `waiting` (for a brain) or `idle`."""
     if info.HasField("archived"):
         return "archived"
     if is_live(info.lease):
         return "running"
     if info.parked_reason:
         return "parked"
-    if info.wake > info.processed:
-        return "waiting"
-    return "sleeping" if info.HasField("wake_at") else "idle"
+    return "waiting" if info.wake > info.processed else "idle"
 
 
 def row(info: types_pb2.SessionInfo) -> dict[str, Any]:
@@ -87,7 +85,7 @@ def details_text(shown: dict[str, Any]) -> str:
 def hands_of(events: Iterable[types_pb2.Event]) -> list[dict[str, Any]]:
     """The hands a session names, each with what became of the newest one provisioned for it.
 
-    `state` is `not provisioned`, `provisioning`, `provisioned`, `failed` or `lost`.
+    `state` is `not provisioned`, `provisioning`, `provisioned`, `failed`, `lost` or `released`.
     """
     hands: dict[str, dict[str, Any]] = {}
     for event in events:
@@ -110,6 +108,7 @@ _STATES = {
     "hand.provisioned": "provisioned",
     "hand.provision_failed": "failed",
     "hand.lost": "lost",
+    "hand.released": "released",
 }
 
 

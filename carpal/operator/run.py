@@ -15,7 +15,7 @@ from carpal.errors import invalid
 from carpal.ids import new_id
 from carpal.operator.agent import AgentFile, message_data, read_agent, session_data, with_flags
 from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, connect, operator_options
-from carpal.operator.follow import follow
+from carpal.operator.follow import follow, until_processed
 from carpal.operator.inbox import send_interrupt
 from carpal.operator.outcome import Turn, exit_code
 from carpal.operator.screen import LiveScreen, notice
@@ -131,22 +131,28 @@ class _Run:
             )
             await process.until_stopped(stop, following)
             if not following.done():
-                await self._interrupt(operator, following)
+                await self._interrupt(operator, turn, following)
         self._report(screen, turn)
         self.code = INTERRUPTED if stop.is_set() else exit_code(turn.stop_reason)
 
     async def _interrupt(
-        self, operator: Operator, following: "asyncio.Task[types_pb2.Event]"
+        self, operator: Operator, turn: Turn, following: "asyncio.Task[types_pb2.Event]"
     ) -> None:
         notice("interrupting the session; Ctrl-C again leaves at once")
-        await send_interrupt(operator, self.session_id)
-        done, _ = await asyncio.wait({following}, timeout=INTERRUPT_SECONDS)
-        if not done:
-            following.cancel()
+        try:
+            async with asyncio.timeout(INTERRUPT_SECONDS):
+                event = await send_interrupt(operator, self.session_id)
+                stopped = await until_processed(operator, self.session_id, event.position)
+                # All it did is in the log by now: show that, and no more.
+                turn.last = stopped.head.position
+                if turn.position < turn.last:
+                    await following
+        except TimeoutError:
             notice(
                 f"it did not stop within {INTERRUPT_SECONDS:.0f} s and goes on: "
                 f"carpal session tail {self.session_id}"
             )
+        following.cancel()
 
     def _report(self, screen: LiveScreen, turn: Turn) -> None:
         if self.as_json:

@@ -11,17 +11,20 @@ import click
 from carpal import process
 from carpal.cli import INTERRUPTED
 from carpal.client import rpc_errors
-from carpal.errors import invalid
+from carpal.errors import invalid, refuse
 from carpal.ids import check_id
 from carpal.operator import overview
 from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, connect, operator_options
-from carpal.operator.follow import follow
+from carpal.operator.follow import follow, until_processed
 from carpal.operator.inbox import send_interrupt, send_message
 from carpal.operator.outcome import DONE, Turn, exit_code
 from carpal.operator.screen import LineScreen, LiveScreen, notice
+from carpal.status import Reason
 from carpal.v1 import session_pb2, types_pb2
 
 _PAGE = 1000
+STOP_SECONDS = 60.0
+"""How long an interrupted session may take to be idle: a tool has a grace to end in."""
 
 
 @click.group()
@@ -114,7 +117,15 @@ def send(*, found: Found, session_id: str, text: str, wait: bool, as_json: bool)
 
     async def main(operator: Operator) -> int:
         event = await send_message(operator, _checked(session_id), said)
-        return await _after_sending(operator, session_id, event, wait=wait, as_json=as_json)
+        if as_json or not wait:
+            _say_sent(event, as_json=as_json)
+        if not wait:
+            return DONE
+        turn, screen = Turn(event.position), LiveScreen(quiet=as_json)
+        await follow(operator, session_id, screen, until=turn.take, after=event.position)
+        if not as_json:
+            click.echo(turn.stop_reason)
+        return exit_code(turn.stop_reason)
 
     return _run(found, main)
 
@@ -129,36 +140,31 @@ def interrupt(*, found: Found, session_id: str, wait: bool, as_json: bool) -> in
 
     async def main(operator: Operator) -> int:
         event = await send_interrupt(operator, _checked(session_id))
-        code = await _after_sending(
-            operator, session_id, event, wait=wait, as_json=as_json, seen=True
-        )
-        return DONE if wait else code
+        _say_sent(event, as_json=as_json)
+        if wait:
+            await _until_stopped(operator, session_id, event.position)
+        return DONE
 
     return _run(found, main)
 
 
-async def _after_sending(
-    operator: Operator,
-    session_id: str,
-    event: types_pb2.Event,
-    *,
-    wait: bool,
-    as_json: bool,
-    seen: bool = False,
-) -> int:
-    """Say what was appended; with `wait`, follow from there to the end of the turn."""
+async def _until_stopped(operator: Operator, session_id: str, position: int) -> None:
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await until_processed(operator, session_id, position)
+    except TimeoutError:
+        raise refuse(
+            Reason.UNAVAILABLE,
+            f"{session_id} did not stop within {STOP_SECONDS:.0f} s",
+            action="look at it with `carpal session show`",
+        ) from None
+
+
+def _say_sent(event: types_pb2.Event, *, as_json: bool) -> None:
     if as_json:
         LineScreen(as_json=True).event(event)
-    if not wait:
-        if not as_json:
-            click.echo(f"{event.type} at position {event.position}")
-        return DONE
-    turn = Turn(event.position, seen=seen)
-    screen = LiveScreen(quiet=as_json)
-    await follow(operator, session_id, screen, until=turn.take, after=event.position)
-    if not as_json:
-        click.echo(turn.stop_reason)
-    return exit_code(turn.stop_reason)
+    else:
+        click.echo(f"{event.type} at position {event.position}")
 
 
 async def _get(operator: Operator, session_id: str) -> types_pb2.SessionInfo:

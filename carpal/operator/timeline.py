@@ -184,7 +184,7 @@ def _result(data: dict[str, Any]) -> tuple[str, str]:
 def _hand(what: str, *members: str) -> Callable[[dict[str, Any]], tuple[str, str]]:
     def tell(data: dict[str, Any]) -> tuple[str, str]:
         values = [str(data[member]) for member in members if data.get(member)]
-        return what, f"{data.get('name', '?')}: {' '.join(values)}" if values else "?"
+        return what, ": ".join(filter(None, [str(data.get("name", "?")), " ".join(values)]))
 
     return tell
 
@@ -207,5 +207,6 @@ _TELL: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "hand.provisioned": _hand("hand ready", "daemon"),
     "hand.provision_failed": _hand("hand failed", "reason", "message"),
     "hand.lost": _hand("hand lost", "reason"),
+    "hand.released": _hand("hand released"),
     "hand.late_result": lambda data: ("late result", text_in(data) or result_summary(data)),
 }

@@ -36,6 +36,7 @@ class FakeSessiond(session_pb2_grpc.SessionServicer):
         self.sessions: dict[str, session_pb2.CreateSessionRequest] = {}
         self.logs: dict[str, Log] = defaultdict(Log)
         self.leases: dict[str, types_pb2.LeaseInfo] = {}
+        self.processed: dict[str, int] = {}
         self.tails: list[int] = []
         """Position from which each tail started."""
         self.tailed = asyncio.Event()
@@ -79,6 +80,12 @@ class FakeSessiond(session_pb2_grpc.SessionServicer):
         self.leases[resource].ClearField("expires_in")
         self._tell_leases()
 
+    def release(self, session_id: str) -> None:
+        """The driver says that all is processed, and gives the lease up."""
+        self.processed[session_id] = len(self.logs[session_id].events)
+        self.leases.pop(f"session/{session_id}", None)
+        self._tell_leases()
+
     def _tell_leases(self) -> None:
         self._leases_changed.set()
         self._leases_changed = asyncio.Event()
@@ -86,7 +93,8 @@ class FakeSessiond(session_pb2_grpc.SessionServicer):
     def _info(self, session_id: str) -> types_pb2.SessionInfo:
         if session_id not in self.logs:
             raise refuse(Reason.SESSION_NOT_FOUND, f"no session {session_id!r}")
-        info = types_pb2.SessionInfo(session_id=session_id, workspace="default", processed=0)
+        info = types_pb2.SessionInfo(session_id=session_id, workspace="default")
+        info.processed = self.processed.get(session_id, 0)
         if session_id in self.sessions:
             info.title = self.sessions[session_id].title
         info.created.FromSeconds(1_800_000_000)
@@ -157,16 +165,15 @@ class FakeSessiond(session_pb2_grpc.SessionServicer):
             )
 
     async def WatchLeases(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        snapshot = True
         while True:
             changed = self._leases_changed
             yield session_pb2.WatchLeasesResponse(
-                snapshot=snapshot,
+                snapshot=True,
                 leases=[
                     lease for name, lease in self.leases.items() if name.startswith(request.prefix)
                 ],
             )
-            snapshot = False
+            # Later answers are snapshots too: here a lease that is given up has no row.
             await changed.wait()
 
 

@@ -57,11 +57,22 @@ def test_a_session_parked_before_any_request_ends_the_turn() -> None:
     assert exit_code(turn.stop_reason) == 1
 
 
-def test_after_an_interrupt_any_idle_ends_the_turn() -> None:
+def test_an_idle_says_itself_how_far_its_driver_had_read() -> None:
     log = Log()
+    log.add("user.message", text("hi"))
+    log.add("session.status_idle", {"stop_reason": {"type": "end_turn"}, "through": 0})
+    log.add("session.status_idle", {"stop_reason": {"type": "end_turn"}, "through": 1})
+    assert ended_at(Turn(message=1), log) == 3
+
+
+def test_a_turn_whose_end_is_known_ends_there_without_an_idle() -> None:
+    log = Log()
+    log.add("user.message", text("hi"))
     log.add("user.interrupt")
-    log.add("session.status_idle", {"stop_reason": {"type": "end_turn"}})
-    assert ended_at(Turn(message=1, seen=True), log) == 2
+    turn = Turn(message=1)
+    turn.last = 2
+    assert ended_at(turn, log) == 2
+    assert (turn.position, turn.stop_reason) == (2, "")
 
 
 @pytest.mark.parametrize(

@@ -90,11 +90,12 @@ async def test_detached_the_session_is_left_to_its_work(house: House, carpal: Co
     assert ended.stdout.strip() in house.sessiond.sessions
 
 
-async def test_ctrl_c_interrupts_the_session_and_waits_for_it_to_stop(
+async def test_ctrl_c_interrupts_the_session_and_shows_how_it_stopped(
     house: House, carpal: Command
 ) -> None:
     async with carpal.start("run", "x", "--json") as process, asyncio.timeout(SECONDS):
         session_id, _ = await house.sessiond.appended("user.message")
+        house.sessiond.lease(f"session/{session_id}", "127.0.0.1:1")
         await tailed(house)
         process.send_signal(signal.SIGINT)
         await house.sessiond.appended("user.interrupt")
@@ -102,10 +103,27 @@ async def test_ctrl_c_interrupts_the_session_and_waits_for_it_to_stop(
         await house.sessiond.append(
             session_id, "session.status_idle", {"stop_reason": {"type": "end_turn"}}
         )
+        house.sessiond.release(session_id)
         stdout, stderr = await process.communicate()
     assert process.returncode == 130
     assert json.loads(stdout)["stop_reason"] == "end_turn"
     assert b"Traceback" not in stderr
+
+
+async def test_ctrl_c_before_a_brain_began_ends_when_the_interrupt_is_processed(
+    house: House, carpal: Command
+) -> None:
+    async with carpal.start("run", "x", "--json") as process, asyncio.timeout(SECONDS):
+        session_id, _ = await house.sessiond.appended("user.message")
+        await tailed(house)
+        process.send_signal(signal.SIGINT)
+        await house.sessiond.appended("user.interrupt")
+        house.sessiond.release(session_id)
+        stdout, stderr = await process.communicate()
+    assert process.returncode == 130
+    report = json.loads(stdout)
+    assert (report["stop_reason"], report["events"]) == (None, 3)
+    assert b"did not stop" not in stderr
 
 
 async def test_a_second_ctrl_c_leaves_and_says_how_to_look_at_the_session(

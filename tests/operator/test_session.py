@@ -106,15 +106,15 @@ async def test_send_can_wait_for_the_turn_to_end(finished: House, carpal: Comman
     assert ended.stdout == "Sure.\nrequires_action\n"
 
 
-async def test_interrupt_can_wait_for_idle(finished: House, carpal: Command) -> None:
+async def test_interrupt_can_wait_until_it_is_processed(finished: House, carpal: Command) -> None:
     async def stop() -> None:
         await finished.sessiond.appended("user.interrupt")
-        await finished.sessiond.append(SESSION, "session.status_idle", {})
+        finished.sessiond.release(SESSION)
 
     async with asyncio.TaskGroup() as group:
         group.create_task(stop())
         ended = await carpal("session", "interrupt", SESSION, "--wait")
-    assert ended.code == 0
+    assert (ended.code, ended.stdout) == (0, "user.interrupt at position 12\n")
 
 
 @pytest.mark.parametrize(
