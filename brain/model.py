@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import anthropic
+import httpx2
 
 from brain.effects import Failed
 
@@ -42,8 +43,6 @@ class Model:
     """Calls Claude, or whatever `ANTHROPIC_BASE_URL` names."""
 
     def __init__(self) -> None:
-        # An API key must be set for the client to start; without one every
-        # call fails with a clear authentication error, said in the log.
         self._client = anthropic.AsyncAnthropic(max_retries=0)
 
     async def close(self) -> None:
@@ -52,6 +51,11 @@ class Model:
 
     async def call(self, parameters: Json, delta: Delta) -> Reply | Failed:
         """Stream one reply. Failures of the service are a `Failed`; bugs raise."""
+        if not (self._client.api_key or self._client.auth_token or self._client.credentials):
+            # The package would raise a TypeError about headers.
+            why = "the brain has no key for the model: start it with ANTHROPIC_API_KEY set"
+            return Failed("authentication_error", why, retryable=False)
+        whole = False
         try:
             async with self._client.messages.stream(**parameters) as stream:
                 async for event in stream:
@@ -59,12 +63,18 @@ class Model:
                         delta(event.text, False)
                     elif event.type == "thinking":
                         delta(event.thinking, True)
-                message = await stream.get_final_message()
+                    whole = event.type == "message_stop"
+                message = await stream.get_final_message() if whole else None
         except anthropic.APIError as error:
             return _failed(error)
+        except httpx2.HTTPError as error:
+            # A cut in the middle of a stream passes the package unwrapped.
+            return _cut(f"the connection was cut: {error}")
+        if message is None or message.stop_reason is None:
+            return _cut("the stream ended before the message did")
         return Reply(
             blocks=[block.model_dump(mode="json", exclude_none=True) for block in message.content],
-            stop_reason=message.stop_reason or "",
+            stop_reason=message.stop_reason,
             usage=message.usage.model_dump(mode="json", exclude_none=True),
         )
 
@@ -73,6 +83,10 @@ def request_digest(parameters: Json) -> str:
     """SHA-256, in hex, of the canonical JSON of what is sent."""
     text = json.dumps(parameters, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _cut(message: str) -> Failed:
+    return Failed("model_request_failed_error", message, retryable=True)
 
 
 def _failed(error: anthropic.APIError) -> Failed:
@@ -84,7 +98,7 @@ def _failed(error: anthropic.APIError) -> Failed:
             return Failed(kind, error.message, retryable=True)
         kind, retryable = _KINDS.get(status, ("model_request_failed_error", status >= 500))
         return Failed(kind, error.message, retryable, _retry_after(error))
-    return Failed("model_request_failed_error", f"{type(error).__name__}: {error}", retryable=True)
+    return _cut(f"{type(error).__name__}: {error}")
 
 
 def _retry_after(error: anthropic.APIStatusError) -> float | None:
