@@ -32,7 +32,7 @@ class VaultConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What `carpal vault run` may be told."""
 
     state_dir: Path = msgspec.field(default_factory=state_dir)
-    listen: str = "127.0.0.1:7403"
+    listen: str = "127.0.0.1:7443"
 
 
 def now() -> datetime:
