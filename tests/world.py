@@ -85,7 +85,10 @@ class World:
     async def run(self, *arguments: str) -> str:
         """Run a command to its end; its stdout."""
         process = await asyncio.create_subprocess_exec(
-            *interpreter(), *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            *interpreter(),
+            *arguments,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
         )
         async with asyncio.timeout(START_SECONDS):
             out, err = await process.communicate()
@@ -95,11 +98,23 @@ class World:
     async def brain(self, name: str) -> Running:
         """Start a brain of this name."""
         return await self.start(
-            name, "brain", "run", "--state-dir", str(self.state), "--name", name,
-            "--listen", "127.0.0.1:0", "--enroll-listen", "127.0.0.1:0",
-            "--sessiond", self.running["sessiond"].facts["address"],
-            "--vault", self.running["vault"].facts["address"],
-            "--lease-term", str(self.term),
+            name,
+            "brain",
+            "run",
+            "--state-dir",
+            str(self.state),
+            "--name",
+            name,
+            "--listen",
+            "127.0.0.1:0",
+            "--enroll-listen",
+            "127.0.0.1:0",
+            "--sessiond",
+            self.running["sessiond"].facts["address"],
+            "--vault",
+            self.running["vault"].facts["address"],
+            "--lease-term",
+            str(self.term),
         )
 
     async def daemon(self) -> Running:
@@ -107,9 +122,16 @@ class World:
         token = self.state / "token"
         if not (self.state / "hand" / "identity" / "cert.pem").exists():
             text = await self.run(
-                "fleet", "token", "--state-dir", str(self.state), "--name", "daemon-1",
-                "--sessiond", self.running["sessiond"].facts["address"],
-                "--vault", self.running["vault"].facts["address"],
+                "fleet",
+                "token",
+                "--state-dir",
+                str(self.state),
+                "--name",
+                "daemon-1",
+                "--sessiond",
+                self.running["sessiond"].facts["address"],
+                "--vault",
+                self.running["vault"].facts["address"],
             )
             token.write_text(text)
         return await self.start(
@@ -143,7 +165,11 @@ class World:
 
 @asynccontextmanager
 async def world(
-    state: Path, *, brains: tuple[str, ...] = ("b1",), term: float = 2.0, spare: tuple[str, ...] = ()
+    state: Path,
+    *,
+    brains: tuple[str, ...] = ("b1",),
+    term: float = 2.0,
+    spare: tuple[str, ...] = (),
 ) -> AsyncIterator[World]:
     """Everything running: vault, sessiond, practice model, brains, a daemon. Ends it all."""
     it = World(state, term)
@@ -156,9 +182,7 @@ async def world(
             it.start("sessiond", "sessiond", "run", *listen),
             it.start("practice", "practice", "serve", "--listen", "127.0.0.1:0"),
         )
-        it.environ = {
-            "ANTHROPIC_BASE_URL": practice.facts["url"], "ANTHROPIC_API_KEY": "practice"
-        }
+        it.environ = {"ANTHROPIC_BASE_URL": practice.facts["url"], "ANTHROPIC_API_KEY": "practice"}
         await asyncio.gather(*(it.brain(name) for name in brains))
         await it.daemon()
         yield it

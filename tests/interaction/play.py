@@ -1,0 +1,135 @@
+"""Sessions for interaction tests: start one, wait for what its log says, read the outcome."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from carpal.ids import new_id
+from carpal.v1 import session_pb2, session_pb2_grpc, types_pb2
+from tests.world import World
+
+SECONDS = 30.0
+"""How long any step of a session may take."""
+
+
+@dataclass
+class Session:
+    """One session, its log as far as it came."""
+
+    session_id: str
+    stub: "session_pb2_grpc.SessionAsyncStub"
+    log: list[types_pb2.Event] = field(default_factory=list)
+    _grew: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def until(
+        self, holds: Callable[[types_pb2.Event], bool], after: int = 0
+    ) -> types_pb2.Event:
+        """The first event above a position of which something is true."""
+
+        def found() -> types_pb2.Event | None:
+            return next((e for e in self.log if e.position > after and holds(e)), None)
+
+        async with asyncio.timeout(SECONDS), self._grew:
+            await self._grew.wait_for(lambda: found() is not None)
+        event = found()
+        assert event is not None
+        return event
+
+    async def until_type(self, kind: str, after: int = 0) -> types_pb2.Event:
+        """The first event of a type above a position."""
+        return await self.until(lambda e: e.type == kind, after)
+
+    async def say(self, text: str) -> types_pb2.Event:
+        """A person's message."""
+        data = {"content": [{"type": "text", "text": text}]}
+        return await self._emit("user.message", data)
+
+    async def interrupt(self) -> types_pb2.Event:
+        """A person's interrupt."""
+        return await self._emit("user.interrupt", {})
+
+    async def lease(self) -> types_pb2.LeaseInfo:
+        """Who drives it."""
+        request = session_pb2.GetSessionRequest(session_id=self.session_id)
+        return (await self.stub.GetSession(request, timeout=SECONDS)).session.lease
+
+    async def driver(self) -> str:
+        """Name of the brain that drives it."""
+        return (await self.lease()).holder.rpartition("/")[2]
+
+    def data(self, kind: str) -> list[dict[str, Any]]:
+        """The data of every event of a type."""
+        return [json.loads(e.data) for e in self.log if e.type == kind]
+
+    def results(self) -> list[str]:
+        """The text of every tool result."""
+        return [d["content"][0]["text"] for d in self.data("agent.tool_result")]
+
+    async def follow(self) -> None:
+        """Read the log as it grows, through restarts of sessiond; runs until cancelled."""
+        while True:
+            cursor = session_pb2.TailCursor(session_id=self.session_id, after=len(self.log))
+            stream = self.stub.TailEvents(session_pb2.TailEventsRequest(cursors=[cursor]))
+            try:
+                async for answer in stream:
+                    async with self._grew:
+                        self.log.extend(answer.events)
+                        self._grew.notify_all()
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+            finally:
+                stream.cancel()
+
+    async def _emit(self, kind: str, data: dict[str, Any]) -> types_pb2.Event:
+        event = types_pb2.NewEvent(id=new_id("sevt"), type=kind, data=json.dumps(data).encode())
+        request = session_pb2.EmitEventRequest(session_id=self.session_id, event=event, wake=True)
+        return (await self.stub.EmitEvent(request, timeout=SECONDS)).event
+
+
+@asynccontextmanager
+async def session(
+    it: World, task: str, work: Path | None = None, hands: tuple[str, ...] = ("shell",)
+) -> AsyncIterator[Session]:
+    """A session given a task; its hands work in `work`, or each in a folder of its own."""
+    config = {"workspace": str(work)} if work else {}
+    data = {
+        "agent": {"name": "t", "model": "practice", "harness": "tool_loop", "max_tokens": 1000},
+        "hands": {name: {"type": "process", "config": config} for name in hands},
+    }
+    said = {"content": [{"type": "text", "text": task}]}
+    events = [
+        types_pb2.NewEvent(id=new_id("sevt"), type=kind, data=json.dumps(body).encode())
+        for kind, body in (("session.updated", data), ("user.message", said))
+    ]
+    async with it.sessions() as stub:
+        made = Session(new_id("sesn"), stub)
+        await stub.CreateSession(
+            session_pb2.CreateSessionRequest(session_id=made.session_id, events=events, wake=True),
+            timeout=SECONDS,
+        )
+        following = asyncio.create_task(made.follow())
+        try:
+            yield made
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+
+def one_effect(work: Path, made: Session) -> str:
+    """The one line on disk, which the log must have as the one result's output."""
+    lines = (work / "effects").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 1, f"side effects: {lines}"
+    assert len(made.results()) == 1, f"results: {made.results()}"
+    assert made.results()[0].splitlines()[0] == lines[0], "the log has another output"
+    return lines[0]
+
+
+EFFECT = '$ touch started; sleep {seconds}; echo "effect $(date +%s%N)-$$" | tee -a effects'
+"""A call with a side effect nobody could guess; it takes `seconds`."""
