@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 
 from carpal.errors import CarpalError, invalid, to_status
+from carpal.identity import Identity
 from carpal.server import Context, caller
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
@@ -111,7 +112,7 @@ class LeaseService(SessionServicer):
         who = caller(context)
         of_prefix = _under(request.prefix)
         with self._parts.table.watch(
-            lambda lease: of_prefix(lease.resource) and may_see(who, lease.workspace)
+            lambda lease: of_prefix(lease.resource) and _may_watch(who, lease)
         ) as (live, changes):
             yield self._leases(live, snapshot=True)
             while True:
@@ -139,6 +140,11 @@ class LeaseService(SessionServicer):
             return pb.RenewedLease(resource=resource, status=to_status(result))
         left = wire.duration(result.expires - self._parts.clock.steady())
         return pb.RenewedLease(resource=resource, expires_in=left)
+
+
+def _may_watch(who: Identity, lease: LeaseRow) -> bool:
+    """A lease of no workspace is a brain's: it serves them all, and all may find it."""
+    return not lease.workspace or may_see(who, lease.workspace)
 
 
 def _under(prefix: str) -> Callable[[str], bool]:
