@@ -29,8 +29,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-# Under -I nothing but the standard library is found; our own files follow it.
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+if __name__ == "__main__":
+    # Under -I nothing but the standard library is found; our own files follow it.
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from hands.inside import tree
 from hands.inside.call import NEVER, Call, Event, Place
@@ -56,7 +57,8 @@ class Supervisor:
         self._lingering: list[Call] = []
         self._current: Call | None = None
         self._connection: _Connection | None = None
-        self._ending = False
+        self._ending = ""
+        """Why it ends, once it does."""
         self._listener = listener
         self._loop.register(listener, selectors.EVENT_READ, self._accept)
         wake, self._waker = socket.socketpair()
@@ -80,7 +82,7 @@ class Supervisor:
         tree.kill_below(os.getpid())
         self._place.children.reap()
         if self._connection:
-            self._connection.say_last({"event": "ended"})
+            self._connection.say_last({"event": "ended", "reason": self._ending})
 
     # Its time.
 
@@ -97,10 +99,10 @@ class Supervisor:
         if self._current:
             self._current.tick(now)
             self._settle(self._current)
-        while self._current is None and (call := self._next()):
-            self._start(call)
+        while self._current is None and (waiting := self._next()):
+            self._start(waiting)
         if _boottime() - self._contact > self._deadline:
-            self._ending = True
+            self._ending = f"it heard of no brain for {self._deadline:g} s, its orphan deadline"
 
     def _next(self) -> Call | None:
         return next((c for c in self._calls.values() if c.result is None), None)
@@ -171,7 +173,7 @@ class Supervisor:
             case "contact":
                 self._contact = _boottime()
             case "end":
-                self._ending = True
+                self._ending = "it was told to"
 
     def _take(self, message: Mapping[str, Any]) -> None:
         call_id = message["call_id"]
@@ -206,7 +208,7 @@ class Supervisor:
             return
 
     def _terminated(self, _number: int, _frame: FrameType | None) -> None:
-        self._ending = True
+        self._ending = "its supervisor got SIGTERM"
 
 
 class _Connection:

@@ -177,8 +177,10 @@ class Call:
         """TERM to all of it; KILL after `grace` seconds. Nothing, once the main process ended."""
         if self.result is not None or self.runner is None or self._ended != NEVER:
             return
-        self._cause = "cancelled"
         self._kill_at = min(self._kill_at, time.monotonic() + grace)
+        if self._cause:
+            return  # told before
+        self._cause = "cancelled"
         for process in tree.descendants(self.runner.pid):
             tree.send(process, signal.SIGTERM)
             tree.send(process, signal.SIGCONT)

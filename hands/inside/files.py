@@ -38,7 +38,7 @@ def read(workspace: Workspace, given: Mapping[str, Any]) -> str:
 def write(workspace: Workspace, given: Mapping[str, Any]) -> str:
     """Write it; says how much and whether the file is new."""
     path: str = given["file_path"]
-    data = _encoded("content", given["content"])
+    data = given["content"].encode()
     handle, made = workspace.file_to_write(path)
     _replace(path, handle, data)
     return f"{'made' if made else 'replaced'} {path}: {counted(len(data), 'byte')}"
@@ -64,7 +64,7 @@ def edit(workspace: Workspace, given: Mapping[str, Any]) -> str:
                 f"old_string occurs {times} times in {path}; give more of the text around it, "
                 "or replace_all=true"
             )
-        edited = _encoded("new_string", text.replace(old, new))
+        edited = text.replace(old, new).encode()
     except OSError as error:
         os.close(handle)
         raise explain(path, error) from None
@@ -110,13 +110,6 @@ def _text(path: str, data: bytes) -> str:
     if "\0" in text or len(json.dumps(text, ensure_ascii=False)) > _JSON_LIMIT:
         raise ToolError(f"{path} is not UTF-8 text; look at it with bash, for example xxd or file")
     return text
-
-
-def _encoded(field: str, text: str) -> bytes:
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise ToolError(f"{field} holds half a surrogate pair at {error.start}") from None
 
 
 def _replace(path: str, handle: int, data: bytes) -> None:

@@ -37,8 +37,8 @@ def check(schema: Schema, value: object, field: str = "") -> Problem | None:
         return _check_object(schema, value, field)
     if isinstance(value, list):
         return _check_list(schema, value, where)
-    if isinstance(value, str) and len(value) < _bound(schema, "minLength", 0):
-        return Problem(where, "must not be empty")
+    if isinstance(value, str):
+        return _check_text(schema, value, where)
     if isinstance(value, (int, float)):
         if value < _bound(schema, "minimum", float("-inf")):
             return Problem(where, f"must be at least {schema['minimum']}")
@@ -61,6 +61,14 @@ def _check_object(schema: Schema, value: dict[str, object], field: str) -> Probl
                 return problem
         elif schema.get("additionalProperties") is False:
             return Problem(_join(field, name), f"is not known; known are {', '.join(known)}")
+    return None
+
+
+def _check_text(schema: Schema, value: str, where: str) -> Problem | None:
+    if len(value) < _bound(schema, "minLength", 0):
+        return Problem(where, "must not be empty")
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        return Problem(where, "holds half of a surrogate pair")
     return None
 
 

@@ -1,0 +1,201 @@
+"""All that the author of a hand type reads.
+
+A hand type makes hands: environments that run tools. Register yours under the
+entry-point group `carpal.hand_types`; the daemon does the rest: claiming,
+journaling, replaying, fencing, ordering calls, and the link. It promises you
+that a call_id is executed at most once, that calls of one hand come one at a
+time, and that inputs fit the schema you described.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class Outcome(StrEnum):
+    """How a call ended; what each means is in `hand.proto`."""
+
+    OK = "ok"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    INTERRUPTED = "interrupted"
+    LOST = "lost"
+
+
+class HandLost(Exception):
+    """The hand is gone; says why. What ran in it may have partly happened."""
+
+
+class ProvisionFailed(Exception):
+    """The environment did not start; says why, in words for the agent's owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool of a hand type."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    """JSON Schema, of the parts `hands/inside/schema.py` knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a hand type is."""
+
+    type: str
+    description: str
+    tools: Sequence[Tool]
+    config_schema: Mapping[str, Any]
+    """JSON Schema of `Order.config`."""
+    capabilities: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether a type can provision now. Neither ready nor broken means starting."""
+
+    ready: bool
+    broken: bool = False
+    reason: str = ""
+    """What to do about it when it is not ready."""
+    not_enforceable: Sequence[str] = ()
+    """What this machine cannot enforce for the type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A hand to provision."""
+
+    hand_id: str
+    folder: Path
+    """The hand's own, made for it with mode 0700; removed after `release`."""
+    config: Mapping[str, Any]
+    limits: Mapping[str, float]
+    """Limits asked for: memory_bytes, disk_bytes, processes, cpus. Refuse what you cannot keep."""
+    orphan_deadline: float
+    """Seconds without `contact` after which the hand ends itself and all it started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One execution of a tool."""
+
+    call_id: str
+    tool: str
+    input: Mapping[str, Any]
+    time_limit: float = 0.0
+    """Seconds; 0 means the tool's own default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The call runs, as this process where there is one; `start_time` in ticks since boot."""
+
+    pid: int
+    start_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Output as it comes. Once it is a flood, `data` is empty and `dropped` counts."""
+
+    offset: int
+    """Bytes of output before `data`."""
+    data: bytes
+    dropped: int = 0
+    """Bytes left out before `data`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a call ended. `content` is the string the tool returns, never empty."""
+
+    outcome: Outcome
+    content: str
+    exit_code: int | None = None
+    output_bytes: int = 0
+    omitted_bytes: int = 0
+    background: int = 0
+    """Processes still running in the hand."""
+    started: float = 0.0
+    """Unix time."""
+    elapsed: float = 0.0
+    """Seconds, on a monotonic clock."""
+
+
+Step = Started | Output | Result
+"""What a running call gives: any number of outputs, and last its one result."""
+
+
+class Hand(Protocol):
+    """One provisioned environment."""
+
+    @property
+    def held(self) -> frozenset[str]:
+        """Calls it holds that are not acknowledged, right after `adopt`."""
+
+    def execute(self, call: Call) -> AsyncIterator[Step]:
+        """Run a call whose id was never given before. Raises HandLost."""
+
+    def attach(self, call_id: str) -> AsyncIterator[Step]:
+        """All a held call gave and gives, from its first output on. Raises HandLost."""
+
+    async def cancel(self, call_id: str, grace: float) -> None:
+        """Stop a call: TERM to its whole tree, KILL after `grace` seconds. Its result says so."""
+
+    async def acknowledge(self, call_id: str) -> None:
+        """The result is in the daemon's journal: forget it."""
+
+    async def contact(self) -> None:
+        """A brain with a live lease was heard: the orphan deadline starts over."""
+
+    async def wait_lost(self) -> str:
+        """Returns once the hand died by itself, with the reason."""
+
+    async def release(self) -> None:
+        """End it and all it started. Leaves nothing but the folder; again is no error."""
+
+    async def detach(self) -> None:
+        """The daemon ends; the hand and its calls go on and wait to be adopted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provisioned:
+    """A hand, and what the daemon keeps about it."""
+
+    hand: Hand
+    state: Mapping[str, Any]
+    """JSON that `adopt` and `reap` need after a restart of the daemon."""
+    note: str
+    """What the model should know about the place, such as its workspace path."""
+    not_enforced: Sequence[str] = field(default=())
+    """What one may expect and this hand does not keep."""
+
+
+class HandType(Protocol):
+    """A kind of environment."""
+
+    def describe(self) -> Description:
+        """What it is; the same for the life of the daemon."""
+
+    async def probe(self) -> Health:
+        """Whether it can provision now."""
+
+    async def provision(self, order: Order, progress: Callable[[str], None]) -> Provisioned:
+        """Make a hand, ready to execute.
+
+        Raises ProvisionFailed, leaving nothing but the folder; a CarpalError
+        with LIMIT_NOT_ENFORCEABLE for a limit it cannot enforce, or with
+        INVALID_FIELD for a config it does not take.
+        """
+
+    async def adopt(self, hand_id: str, folder: Path, state: Mapping[str, Any]) -> Hand:
+        """The hand again, after the daemon restarted on the same boot. Raises HandLost."""
+
+    async def reap(self, hand_id: str, folder: Path) -> int:
+        """Kill whatever is left of a hand nobody holds; says how many processes that were."""

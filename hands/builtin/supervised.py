@@ -1,0 +1,190 @@
+"""A hand that runs under `hands/supervisor.py`: the daemon's end of its socket.
+
+For every hand type whose environment can hold a supervisor. The connection is
+the hand: when it ends and nobody asked for that, the hand is lost.
+"""
+
+import asyncio
+import base64
+import json
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hands.api import Call, HandLost, Outcome, Output, Result, Started, Step
+
+_LENGTH = struct.Struct(">I")
+_HELLO_LIMIT = 5.0
+"""Seconds for a supervisor to say hello: it may be sweeping a tree just then."""
+_END_LIMIT = 7.0
+"""Seconds for a supervisor to kill all and end; a sweep gives up after 5."""
+
+
+class SupervisedHand:
+    """One hand, over one connection to its supervisor."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: Mapping[str, Any]
+    ) -> None:
+        """Use `connect`."""
+        self.pid = int(hello["pid"])
+        self.start = int(hello["start"])
+        self._held = frozenset(str(call_id) for call_id in hello["calls"])
+        self._reader = reader
+        self._writer = writer
+        self._steps: dict[str, asyncio.Queue[Step | None]] = {
+            call_id: asyncio.Queue() for call_id in self._held
+        }
+        self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._detached = False
+        self._reading = asyncio.create_task(self._read())
+
+    @classmethod
+    async def connect(cls, folder: Path) -> "SupervisedHand":
+        """The hand whose supervisor listens in `folder`. Raises HandLost."""
+        try:
+            async with asyncio.timeout(_HELLO_LIMIT):
+                reader, writer = await asyncio.open_unix_connection(sock=_connected(folder))
+                return cls(reader, writer, await _frame(reader))
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise HandLost("its supervisor is gone") from error
+        except TimeoutError as error:
+            raise HandLost("its supervisor does not answer") from error
+
+    @property
+    def held(self) -> frozenset[str]:
+        """Calls it held at the connection."""
+        return self._held
+
+    async def execute(self, call: Call) -> AsyncIterator[Step]:
+        """Run a call."""
+        self._steps[call.call_id] = asyncio.Queue()
+        self._say(
+            op="run",
+            call_id=call.call_id,
+            tool=call.tool,
+            input=dict(call.input),
+            limit=call.time_limit,
+        )
+        async for step in self.attach(call.call_id):
+            yield step
+
+    async def attach(self, call_id: str) -> AsyncIterator[Step]:
+        """What a call gave since the connection, and gives."""
+        steps = self._steps[call_id]
+        try:
+            while True:
+                if self._lost.done() and steps.empty():
+                    raise HandLost(self._lost.result())
+                step = await steps.get()
+                if step is None:
+                    continue  # something changed: look again
+                yield step
+                if isinstance(step, Result):
+                    return
+        finally:
+            self._steps.pop(call_id, None)
+
+    async def cancel(self, call_id: str, grace: float) -> None:
+        """TERM, then KILL."""
+        self._say(op="cancel", call_id=call_id, grace=grace)
+
+    async def acknowledge(self, call_id: str) -> None:
+        """The supervisor may forget the result."""
+        self._say(op="forget", call_id=call_id)
+
+    async def contact(self) -> None:
+        """Start the orphan deadline over."""
+        self._say(op="contact")
+
+    async def wait_lost(self) -> str:
+        """The reason, once it died by itself."""
+        return await asyncio.shield(self._lost)
+
+    async def release(self) -> None:
+        """Have it kill all and end, and wait for that; HandLost when it does not."""
+        self._detached = True
+        self._say(op="end")
+        try:
+            async with asyncio.timeout(_END_LIMIT):
+                await asyncio.shield(self._reading)
+        except TimeoutError as error:
+            raise HandLost("its supervisor does not end") from error
+        finally:
+            await self._close()
+
+    async def detach(self) -> None:
+        """Leave it running."""
+        self._detached = True
+        await self._close()
+
+    async def _close(self) -> None:
+        self._reading.cancel()
+        self._writer.close()
+        try:
+            await self._writer.wait_closed()
+        except ConnectionError:
+            return  # it was gone already
+
+    def _say(self, **message: Any) -> None:
+        # To a lost hand this says nothing; whoever waits learns of the loss.
+        if not self._writer.is_closing():
+            data = json.dumps(message).encode()
+            self._writer.write(_LENGTH.pack(len(data)) + data)
+
+    async def _read(self) -> None:
+        try:
+            while (event := await _frame(self._reader))["event"] != "ended":
+                self._take(event)
+            reason = str(event["reason"])
+        except (asyncio.IncompleteReadError, ConnectionError):
+            reason = "its supervisor died"
+        except (ValueError, KeyError, TypeError) as error:
+            reason = f"its supervisor said what is not understood: {error!r}"
+        if not self._detached:
+            self._lost.set_result(reason)
+            for steps in self._steps.values():
+                steps.put_nowait(None)
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        steps = self._steps.get(event.get("call_id", ""))
+        step = _step(event)
+        if steps is not None and step is not None:
+            steps.put_nowait(step)
+
+
+def _step(event: Mapping[str, Any]) -> Step | None:
+    match event["event"]:
+        case "started":
+            return Started(event["pid"], event["start"])
+        case "output":
+            data = base64.b64decode(event["data"])
+            return Output(event["offset"], data, event["dropped"])
+        case "result":
+            fields = {k: v for k, v in event.items() if k in Result.__slots__}
+            return Result(**{**fields, "outcome": Outcome(event["outcome"])})
+    return None  # a newer supervisor's event
+
+
+async def _frame(reader: asyncio.StreamReader) -> dict[str, Any]:
+    (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    frame: dict[str, Any] = json.loads(await reader.readexactly(size))
+    return frame
+
+
+def _connected(folder: Path) -> socket.socket:
+    # A socket's address holds 107 bytes; through a descriptor any path is short.
+    handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connecting.connect(f"/proc/self/fd/{handle}/socket")
+    except OSError:
+        connecting.close()
+        raise
+    finally:
+        os.close(handle)
+    connecting.setblocking(False)
+    return connecting

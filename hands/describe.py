@@ -1,0 +1,36 @@
+"""Hand types as messages."""
+
+import json
+
+from carpal.v1 import hand_pb2 as pb
+from hands.api import Description, Health
+
+
+def type_info(description: Description) -> pb.HandTypeInfo:
+    """What Describe, and the daemon's hello, say of a type."""
+    tools = [
+        pb.ToolInfo(
+            name=tool.name,
+            description=tool.description,
+            input_schema=json.dumps(tool.input_schema).encode(),
+        )
+        for tool in description.tools
+    ]
+    return pb.HandTypeInfo(
+        type=description.type,
+        description=description.description,
+        tools=tools,
+        config_schema=json.dumps(description.config_schema).encode(),
+        # The daemon adds what it does for every type.
+        capabilities=["claim", "acknowledge", "replay", *description.capabilities],
+    )
+
+
+def health(found: Health) -> pb.ProbeResponse:
+    """What Probe says."""
+    state = pb.PROBE_STATE_STARTING
+    if found.ready:
+        state = pb.PROBE_STATE_READY
+    elif found.broken:
+        state = pb.PROBE_STATE_BROKEN
+    return pb.ProbeResponse(state=state, reason=found.reason, not_enforceable=found.not_enforceable)

@@ -1,0 +1,237 @@
+"""The hands this daemon has: made, adopted after a restart, kept, ended.
+
+Each is a row in the journal, a folder, and while it lives a keeper with its
+task. What the daemon finds without a row, it removes.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from carpal.errors import CarpalError, refuse
+from carpal.status import Reason
+from carpal.v1 import hand_pb2 as pb
+from hands import folders, results
+from hands.api import Hand, HandLost, HandType, Order, ProvisionFailed
+from hands.journal import CallRow, HandRow, Journal
+from hands.keeper import Keeper
+from hands.making import Making
+
+log = logging.getLogger(__name__)
+
+
+class Inventory:
+    """Use `open_inventory`."""
+
+    def __init__(
+        self,
+        group: asyncio.TaskGroup,
+        journal: Journal,
+        *,
+        types: Mapping[str, HandType],
+        folder: Path,
+        boot_id: str,
+        hands_max: int,
+    ) -> None:
+        self.journal = journal
+        self.types = types
+        self.boot_id = boot_id
+        self.hands_max = hands_max
+        self.draining = False
+        """No new hands are taken; those there are go on."""
+        self.keepers: dict[str, Keeper] = {}
+        """Live hands by id."""
+        self.making: dict[str, Making] = {}
+        """Hands that are being made."""
+        self._group = group
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._folder = folder
+
+    @property
+    def count(self) -> int:
+        """Hands that live or are being made."""
+        return len(self.keepers) + len(self.making)
+
+    def folder_of(self, hand_id: str) -> Path:
+        """A hand's own folder."""
+        return self._folder / hand_id
+
+    async def contact(self) -> None:
+        """A brain with a live lease was heard."""
+        for keeper in list(self.keepers.values()):
+            await keeper.contact()
+
+    # New hands.
+
+    def provision(self, row: HandRow, session_id: str, order: Order) -> Making:
+        """Start to make a hand that has no row yet. AT_CAPACITY when there is no room."""
+        if self.draining:
+            raise refuse(Reason.AT_CAPACITY, "this daemon is draining and takes no new hands")
+        if self.count >= self.hands_max:
+            taken = f"this daemon has {self.count} hands, as many as it takes"
+            raise refuse(Reason.AT_CAPACITY, taken)
+        self.journal.provisioning(row, session_id)
+        making = self.making[row.hand_id] = Making()
+        self._tasks[row.hand_id] = self._group.create_task(self._make(row, order, making))
+        return making
+
+    async def _make(self, row: HandRow, order: Order, making: Making) -> None:
+        try:
+            outcome = await self._try_to_make(row, order, making)
+        except CarpalError as error:
+            self.journal.not_provisioned(row.hand_id)
+            await asyncio.to_thread(folders.remove, order.folder)
+            outcome = error
+        del self.making[row.hand_id]
+        making.finish(outcome)
+
+    async def _try_to_make(
+        self, row: HandRow, order: Order, making: Making
+    ) -> pb.ProvisionResult | CarpalError:
+        try:
+            folders.make(order.folder)
+            provisioned = await self.types[row.type].provision(order, making.progress)
+        except CarpalError:
+            raise
+        except (ProvisionFailed, OSError) as error:
+            raise refuse(Reason.PROVISION_FAILED, f"the hand did not start: {error}") from error
+        except Exception as error:  # a hand type's own bug must not end the daemon
+            log.exception("hand type failed", extra={"hand_id": row.hand_id, "type": row.type})
+            raise refuse(Reason.PROVISION_FAILED, f"the hand type failed: {error}") from error
+        result = pb.ProvisionResult(
+            journal_id=self.journal.journal_id,
+            boot_id=self.boot_id,
+            sequence=self.journal.sequence + 1,
+            note=provisioned.note,
+            not_enforced=provisioned.not_enforced,
+        )
+        self.journal.provisioned(row.hand_id, provisioned.state, result.SerializeToString())
+        self._keep(row, provisioned.hand)
+        log.info("hand provisioned", extra={"hand_id": row.hand_id, "type": row.type})
+        return result
+
+    def _keep(self, row: HandRow, hand: Hand) -> Keeper:
+        async def reap() -> int:
+            return await self.types[row.type].reap(row.hand_id, self.folder_of(row.hand_id))
+
+        keeper = Keeper(row.hand_id, hand, self.journal, reap, row.orphan_deadline)
+        self.keepers[row.hand_id] = keeper
+        self._tasks[row.hand_id] = self._group.create_task(self._watch(keeper))
+        return keeper
+
+    async def _watch(self, keeper: Keeper) -> None:
+        await keeper.run()
+        self.keepers.pop(keeper.hand_id, None)
+
+    # The end of hands.
+
+    async def release(self, row: HandRow) -> None:
+        """End a hand, live or lost, and leave nothing of it but its id."""
+        keeper = self.keepers.pop(row.hand_id, None)
+        if keeper is not None:
+            self._tasks.pop(row.hand_id).cancel()
+            try:
+                await keeper.release()
+            except HandLost as error:
+                log.warning("hand ended from outside", extra={"why": str(error)})
+        folder = self.folder_of(row.hand_id)
+        if row.type in self.types:
+            await self.types[row.type].reap(row.hand_id, folder)
+        await asyncio.to_thread(folders.remove, folder)
+        self.journal.released(row.hand_id)
+        log.info("hand released", extra={"hand_id": row.hand_id})
+
+    async def detach(self) -> None:
+        """The daemon ends: hands and their calls go on."""
+        for task in self._tasks.values():
+            task.cancel()
+        for keeper in self.keepers.values():
+            await keeper.detach()
+
+    # After a restart.
+
+    async def adopt(self) -> None:
+        """Take up what an earlier daemon left, settle what cannot be, remove what nobody owns."""
+        for row in self.journal.hands():
+            if row.state == "provisioning":
+                await self._reap(row.type, row.hand_id)
+                self.journal.not_provisioned(row.hand_id)
+            elif row.state == "live":
+                await self._adopt_hand(row)
+            else:
+                self._settle_open(row.hand_id, row.reason)
+        for folder in sorted(self._folder.iterdir()):
+            known = self.journal.hand(folder.name)
+            if known is None or known.state == "released":
+                for name in self.types:
+                    await self._reap(name, folder.name)
+                await asyncio.to_thread(folders.remove, folder)
+                log.warning("removed a hand that nobody owns", extra={"hand_id": folder.name})
+
+    async def _adopt_hand(self, row: HandRow) -> None:
+        try:
+            if row.boot_id != self.boot_id:
+                raise HandLost("the machine restarted")
+            if row.type not in self.types:
+                raise HandLost(f"this daemon no longer has the hand type {row.type!r}")
+            folder = self.folder_of(row.hand_id)
+            hand = await self.types[row.type].adopt(row.hand_id, folder, row.facts)
+        except HandLost as error:
+            await self._reap(row.type, row.hand_id)
+            self._settle_open(row.hand_id, str(error))
+            self.journal.lost(row.hand_id, str(error))
+            log.warning("hand not adopted", extra={"hand_id": row.hand_id, "reason": str(error)})
+            return
+        keeper = self._keep(row, hand)
+        for call in self.journal.open_calls(row.hand_id):
+            if call.call_id in hand.held:
+                keeper.resume(call.call_id)
+            else:
+                self._settle(call, "the daemon died around it")
+        for call_id in hand.held - keeper.open.keys():
+            # Its result was journaled, but the daemon died before saying so.
+            await hand.acknowledge(call_id)
+        log.info("hand adopted", extra={"hand_id": row.hand_id, "calls": len(keeper.open)})
+
+    async def _reap(self, type_name: str, hand_id: str) -> None:
+        if type_name in self.types:
+            await self.types[type_name].reap(hand_id, self.folder_of(hand_id))
+
+    def _settle_open(self, hand_id: str, reason: str) -> None:
+        for call in self.journal.open_calls(hand_id):
+            self._settle(call, reason)
+
+    def _settle(self, call: CallRow, reason: str) -> None:
+        """A call the hand does not hold, whose tree is dead: interrupted, or never accepted."""
+        if call.state == "accepted":
+            self.journal.dropped(call.hand_id, call.call_id)
+            return
+        result = results.interrupted(reason)
+        message = results.to_message(result, self.journal.sequence + 1)
+        self.journal.terminal(
+            call.hand_id, call.call_id, result.outcome, message.SerializeToString()
+        )
+
+
+@asynccontextmanager
+async def open_inventory(
+    *,
+    journal: Journal,
+    types: Mapping[str, HandType],
+    folder: Path,
+    boot_id: str,
+    hands_max: int,
+) -> AsyncIterator[Inventory]:
+    """The inventory, everything adoptable adopted; at the end the hands are left running."""
+    folders.make_parent(folder)
+    async with asyncio.TaskGroup() as group:
+        inventory = Inventory(
+            group, journal, types=types, folder=folder, boot_id=boot_id, hands_max=hands_max
+        )
+        try:
+            await inventory.adopt()
+            yield inventory
+        finally:
+            await inventory.detach()

@@ -1,0 +1,277 @@
+"""The journal: what the daemon did, so that it never does it twice.
+
+Each state is written before the thing it announces: a call is `accepted`
+before it is answered or queued, `starting` before the hand is told, `running`
+with its process, `terminal` before its result leaves, `acknowledged` before
+its output is freed. It is written, not fsynced: it must survive the process;
+the boot id covers the machine. Every change raises the sequence by one.
+"""
+
+import json
+import secrets
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS sessions (
+  session_id TEXT PRIMARY KEY, epoch INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS hands (
+  hand_id TEXT PRIMARY KEY, state TEXT NOT NULL, type TEXT NOT NULL, workspace TEXT NOT NULL,
+  digest BLOB NOT NULL, boot_id TEXT NOT NULL, provisioned REAL NOT NULL,
+  orphan_deadline REAL NOT NULL, facts TEXT NOT NULL DEFAULT '{}', result BLOB,
+  reason TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS shares (
+  hand_id TEXT NOT NULL, session_id TEXT NOT NULL,
+  PRIMARY KEY (hand_id, session_id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS calls (
+  hand_id TEXT NOT NULL, call_id TEXT NOT NULL, state TEXT NOT NULL, digest BLOB NOT NULL,
+  pid INTEGER NOT NULL DEFAULT 0, start_time INTEGER NOT NULL DEFAULT 0,
+  outcome TEXT NOT NULL DEFAULT '', result BLOB, accepted INTEGER NOT NULL,
+  PRIMARY KEY (hand_id, call_id)) WITHOUT ROWID;
+"""
+
+OPEN = ("accepted", "starting", "running")
+"""States of a call that has no result."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandRow:
+    """A hand's row. `state` is provisioning, live, lost or released."""
+
+    hand_id: str
+    state: str
+    type: str
+    workspace: str
+    digest: bytes
+    boot_id: str
+    provisioned: float
+    orphan_deadline: float
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What the hand type needs to adopt it."""
+    result: bytes = b""
+    """The serialized ProvisionResult."""
+    reason: str = ""
+    """Why it is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """A call's row. `state` is accepted, starting, running, terminal, acknowledged, tombstone."""
+
+    hand_id: str
+    call_id: str
+    state: str
+    digest: bytes
+    pid: int
+    start_time: int
+    outcome: str
+    result: bytes | None
+    """The serialized Result; None before there is one, and once it is freed."""
+
+
+class Journal:
+    """One daemon's journal, in one SQLite file."""
+
+    def __init__(self, path: Path) -> None:
+        self._db = sqlite3.connect(path, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=OFF")
+        self._db.executescript(_SCHEMA)
+        self._db.execute(
+            "INSERT OR IGNORE INTO meta VALUES ('journal_id', ?), ('sequence', '0')",
+            (f"jrnl_{secrets.token_hex(13)}",),
+        )
+        self.journal_id = self.note("journal_id")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close()
+
+    @property
+    def sequence(self) -> int:
+        """Changes so far."""
+        return int(self.note("sequence"))
+
+    def note(self, name: str, otherwise: str = "") -> str:
+        """A small fact kept beside the rest."""
+        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return str(row[0]) if row else otherwise
+
+    def keep_note(self, name: str, value: str) -> None:
+        """Keep a small fact."""
+        with self._step() as db:
+            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+    # Sessions.
+
+    def epoch(self, session_id: str) -> int:
+        """The highest epoch seen of a session; 0 before the first."""
+        row = self._db.execute(
+            "SELECT epoch FROM sessions WHERE session_id = ?", (session_id,)
+        ).fetchone()
+        return int(row[0]) if row else 0
+
+    def raise_epoch(self, session_id: str, epoch: int) -> None:
+        """Note a higher epoch."""
+        with self._step() as db:
+            db.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?)", (session_id, epoch))
+
+    # Hands.
+
+    def hand(self, hand_id: str) -> HandRow | None:
+        """A hand's row, also of one released."""
+        return next(self._hands("WHERE hand_id = ?", hand_id), None)
+
+    def hands(self) -> list[HandRow]:
+        """Every hand not released."""
+        return list(self._hands("WHERE state != 'released'"))
+
+    def sessions_of(self, hand_id: str) -> list[str]:
+        """Sessions that hold a share."""
+        rows = self._db.execute(
+            "SELECT session_id FROM shares WHERE hand_id = ? ORDER BY 1", (hand_id,)
+        )
+        return [str(row[0]) for row in rows]
+
+    def provisioning(self, row: HandRow, session_id: str) -> None:
+        """A hand is about to be made."""
+        with self._step() as db:
+            db.execute(
+                "INSERT INTO hands (hand_id, state, type, workspace, digest, boot_id, provisioned,"
+                " orphan_deadline) VALUES (?, 'provisioning', ?, ?, ?, ?, ?, ?)",
+                (row.hand_id, row.type, row.workspace, row.digest, row.boot_id, row.provisioned,
+                 row.orphan_deadline),
+            )  # fmt: skip
+            db.execute("INSERT OR IGNORE INTO shares VALUES (?, ?)", (row.hand_id, session_id))
+
+    def provisioned(self, hand_id: str, facts: Mapping[str, Any], result: bytes) -> None:
+        """It is there."""
+        with self._step() as db:
+            db.execute(
+                "UPDATE hands SET state = 'live', facts = ?, result = ? WHERE hand_id = ?",
+                (json.dumps(dict(facts)), result, hand_id),
+            )
+
+    def not_provisioned(self, hand_id: str) -> None:
+        """It could not be made; the id may be tried again."""
+        with self._step() as db:
+            db.execute("DELETE FROM hands WHERE hand_id = ?", (hand_id,))
+            db.execute("DELETE FROM shares WHERE hand_id = ?", (hand_id,))
+
+    def lost(self, hand_id: str, reason: str) -> None:
+        """It died."""
+        with self._step() as db:
+            db.execute(
+                "UPDATE hands SET state = 'lost', reason = ? WHERE hand_id = ?", (reason, hand_id)
+            )
+
+    def unshare(self, hand_id: str, session_id: str) -> None:
+        """One session's share ended."""
+        with self._step() as db:
+            db.execute(
+                "DELETE FROM shares WHERE hand_id = ? AND session_id = ?", (hand_id, session_id)
+            )
+
+    def released(self, hand_id: str) -> None:
+        """It was ended; only its id stays, never to be used again."""
+        with self._step() as db:
+            db.execute(
+                "UPDATE hands SET state = 'released', facts = '{}', result = NULL"
+                " WHERE hand_id = ?",
+                (hand_id,),
+            )
+            db.execute("DELETE FROM shares WHERE hand_id = ?", (hand_id,))
+            db.execute("DELETE FROM calls WHERE hand_id = ?", (hand_id,))
+
+    # Calls.
+
+    def call(self, hand_id: str, call_id: str) -> CallRow | None:
+        """A call's row."""
+        return next(self._calls("WHERE hand_id = ? AND call_id = ?", hand_id, call_id), None)
+
+    def open_calls(self, hand_id: str) -> list[CallRow]:
+        """Calls without a result, in the order they were accepted."""
+        states = ", ".join(f"'{state}'" for state in OPEN)
+        where = f"WHERE hand_id = ? AND state IN ({states}) ORDER BY accepted"
+        return list(self._calls(where, hand_id))
+
+    def accepted(self, hand_id: str, call_id: str, digest: bytes) -> None:
+        """It waits in line."""
+        self._new_call(hand_id, call_id, "accepted", digest)
+
+    def tombstone(self, hand_id: str, call_id: str) -> None:
+        """It was cancelled before it came."""
+        self._new_call(hand_id, call_id, "tombstone", b"")
+
+    def dropped(self, hand_id: str, call_id: str) -> None:
+        """It waited in line when the daemon died: it was never accepted."""
+        with self._step() as db:
+            db.execute("DELETE FROM calls WHERE hand_id = ? AND call_id = ?", (hand_id, call_id))
+
+    def starting(self, hand_id: str, call_id: str) -> None:
+        """The hand is about to be told."""
+        self._set_call(hand_id, call_id, "state = 'starting'")
+
+    def running(self, hand_id: str, call_id: str, pid: int, start_time: int) -> None:
+        """It runs as that process."""
+        change = "state = 'running', pid = ?, start_time = ?"
+        self._set_call(hand_id, call_id, change, pid, start_time)
+
+    def terminal(self, hand_id: str, call_id: str, outcome: str, result: bytes) -> None:
+        """It has a result."""
+        change = "state = 'terminal', outcome = ?, result = ?"
+        self._set_call(hand_id, call_id, change, outcome, result)
+
+    def acknowledged(self, hand_id: str, call_id: str) -> None:
+        """The result is in the log: it is freed; id, digest and outcome stay."""
+        self._set_call(hand_id, call_id, "state = 'acknowledged', result = NULL")
+
+    # How.
+
+    def _new_call(self, hand_id: str, call_id: str, state: str, digest: bytes) -> None:
+        with self._step() as db:
+            db.execute(
+                "INSERT INTO calls (hand_id, call_id, state, digest, accepted)"
+                " SELECT ?, ?, ?, ?, value FROM meta WHERE name = 'sequence'",
+                (hand_id, call_id, state, digest),
+            )
+
+    def _set_call(self, hand_id: str, call_id: str, change: str, *values: object) -> None:
+        with self._step() as db:
+            db.execute(
+                f"UPDATE calls SET {change} WHERE hand_id = ? AND call_id = ?",  # noqa: S608
+                (*values, hand_id, call_id),
+            )
+
+    @contextmanager
+    def _step(self) -> Iterator[sqlite3.Connection]:
+        """One change and its sequence number, together."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            self._db.execute("UPDATE meta SET value = value + 1 WHERE name = 'sequence'")
+            yield self._db
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def _hands(self, where: str, *values: object) -> Iterator[HandRow]:
+        columns = (
+            "hand_id, state, type, workspace, digest, boot_id, provisioned, orphan_deadline,"
+            " facts, result, reason"
+        )
+        query = f"SELECT {columns} FROM hands {where}"  # noqa: S608 - our own words only
+        for row in self._db.execute(query, values).fetchall():
+            fields = (*row[:8], json.loads(row[8]), row[9] or b"", row[10])
+            yield HandRow(*fields)
+
+    def _calls(self, where: str, *values: object) -> Iterator[CallRow]:
+        columns = "hand_id, call_id, state, digest, pid, start_time, outcome, result"
+        query = f"SELECT {columns} FROM calls {where}"  # noqa: S608 - our own words only
+        for row in self._db.execute(query, values).fetchall():
+            yield CallRow(*row)

@@ -1,0 +1,152 @@
+"""Keeps one live hand: runs its calls in order and journals each step before it is told.
+
+It starts nothing twice: what comes in was checked against the journal by the
+service. When the hand dies, its open calls are settled as lost.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from hands import results
+from hands.api import Call, Hand, HandLost, Outcome, Output, Result, Started, Step
+from hands.journal import Journal
+from hands.running import Running
+
+log = logging.getLogger(__name__)
+
+_REAP_LIMIT = 1.5
+"""Seconds to clean up after a dead hand before its calls are called lost, within 2."""
+
+
+class Keeper:
+    """One live hand and its open calls."""
+
+    def __init__(
+        self,
+        hand_id: str,
+        hand: Hand,
+        journal: Journal,
+        reap: Callable[[], Awaitable[int]],
+        orphan_deadline: float,
+    ) -> None:
+        """`reap` kills what a dead hand leaves behind."""
+        self.hand_id = hand_id
+        self.open: dict[str, Running] = {}
+        """Calls without a result, in order."""
+        self._hand = hand
+        self._journal = journal
+        self._reap = reap
+        self._line: asyncio.Queue[Running | None] = asyncio.Queue()
+        self._lost = ""
+        self._orphan_deadline = orphan_deadline
+        self._contact_at = _boottime()
+
+    def submit(self, call: Call, digest: bytes) -> Running:
+        """Accept a call that the journal does not know; it runs when its turn comes."""
+        self._journal.accepted(self.hand_id, call.call_id, digest)
+        return self._enqueue(Running(call.call_id, call))
+
+    def resume(self, call_id: str) -> Running:
+        """Take up a call that the adopted hand holds."""
+        return self._enqueue(Running(call_id, None))
+
+    async def run(self) -> None:
+        """Run calls until the hand is lost or this is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            worker = group.create_task(self._work())
+            self._lost = await self._hand.wait_lost()
+            log.warning("hand lost", extra={"hand_id": self.hand_id, "reason": self._lost})
+            self._line.put_nowait(None)
+            await worker
+        try:
+            async with asyncio.timeout(_REAP_LIMIT):
+                await self._reap()
+        except TimeoutError:
+            log.warning("a lost hand's processes resist", extra={"hand_id": self.hand_id})
+        for running in list(self.open.values()):
+            self._settle(running, results.lost(self._lost, began=running.began))
+        self._journal.lost(self.hand_id, self._lost)
+        await self._hand.detach()
+
+    async def cancel(self, call_id: str, grace: float) -> None:
+        """Stop an open call: at once when it waits in line, else TERM, then KILL."""
+        running = self.open[call_id]
+        if running.began:
+            await self._hand.cancel(call_id, grace)
+        else:
+            self._settle(running, results.cancelled("before it started"))
+
+    async def contact(self) -> None:
+        """A brain with a live lease was heard."""
+        self._contact_at = _boottime()
+        await self._hand.contact()
+
+    @property
+    def orphan_in(self) -> float:
+        """Seconds left before the hand ends itself."""
+        return max(0.0, self._contact_at + self._orphan_deadline - _boottime())
+
+    async def release(self) -> None:
+        """End the hand; HandLost when that has to be done from outside."""
+        for running in list(self.open.values()):
+            self._settle(running, results.cancelled("as its hand was released"))
+        await self._hand.release()
+
+    async def detach(self) -> None:
+        """Leave the hand running; the daemon ends."""
+        await self._hand.detach()
+
+    def _enqueue(self, running: Running) -> Running:
+        self.open[running.call_id] = running
+        self._line.put_nowait(running)
+        return running
+
+    async def _work(self) -> None:
+        while running := await self._line.get():
+            if running.result is not None:
+                continue  # cancelled in line
+            try:
+                await self._pump(running)
+            except HandLost:
+                return
+            except Exception as error:  # a hand type's own bug must not end the daemon
+                log.exception("hand type failed", extra={"hand_id": self.hand_id})
+                if running.result is None:
+                    self._settle(running, results.interrupted(f"the hand type failed: {error}"))
+
+    async def _pump(self, running: Running) -> None:
+        async for step in self._steps(running):
+            if running.result is not None:
+                continue  # settled by a release
+            match step:
+                case Started(pid, start_time):
+                    self._journal.running(self.hand_id, running.call_id, pid, start_time)
+                case Output():
+                    running.take(step)
+                case Result():
+                    self._settle(running, step)
+        if running.result is None:
+            self._settle(running, Result(Outcome.INTERRUPTED, "[the call ended without a result]"))
+        await self._hand.acknowledge(running.call_id)
+
+    def _steps(self, running: Running) -> AsyncIterator[Step]:
+        if running.call is None:
+            return self._hand.attach(running.call_id)
+        running.began = True
+        self._journal.starting(self.hand_id, running.call_id)
+        return self._hand.execute(running.call)
+
+    def _settle(self, running: Running, result: Result) -> None:
+        message = results.to_message(result, self._journal.sequence + 1)
+        self._journal.terminal(
+            self.hand_id, running.call_id, result.outcome, message.SerializeToString()
+        )
+        del self.open[running.call_id]
+        running.finish(message)
+
+
+def _boottime() -> float:
+    """Seconds on a clock that counts sleep."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,0 +1,46 @@
+"""A hand being made, as those who wait for it see it: progress, then the result or a refusal."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from carpal.errors import CarpalError
+from carpal.v1 import hand_pb2 as pb
+
+
+class Making:
+    """One provision under way; it goes on whoever watches."""
+
+    def __init__(self) -> None:
+        self._messages: list[str] = []
+        self._outcome: pb.ProvisionResult | CarpalError | None = None
+        self._change = asyncio.Event()
+
+    def progress(self, message: str) -> None:
+        """Something happened on the way."""
+        self._messages.append(message)
+        self._changed()
+
+    def finish(self, outcome: pb.ProvisionResult | CarpalError) -> None:
+        """It is there, or failed."""
+        self._outcome = outcome
+        self._changed()
+
+    async def watch(self) -> AsyncIterator[pb.ProvisionResponse]:
+        """Progress from the start, then the result. Raises what it failed with."""
+        told = 0
+        while True:
+            change = self._change
+            for message in self._messages[told:]:
+                yield pb.ProvisionResponse(progress=pb.ProvisionProgress(message=message))
+                told += 1
+            if isinstance(self._outcome, CarpalError):
+                raise self._outcome
+            if self._outcome is not None:
+                yield pb.ProvisionResponse(result=self._outcome)
+                return
+            if told == len(self._messages):
+                await change.wait()
+
+    def _changed(self) -> None:
+        self._change.set()
+        self._change = asyncio.Event()

@@ -1,0 +1,71 @@
+"""Results as messages, and the sentences for calls that did not end by themselves."""
+
+import hashlib
+
+from carpal.v1 import hand_pb2 as pb
+from hands.api import Outcome, Result
+
+OUTCOMES: dict[str, pb.Outcome.ValueType] = {
+    Outcome.OK: pb.OUTCOME_OK,
+    Outcome.ERROR: pb.OUTCOME_ERROR,
+    Outcome.CANCELLED: pb.OUTCOME_CANCELLED,
+    Outcome.TIMED_OUT: pb.OUTCOME_TIMED_OUT,
+    Outcome.INTERRUPTED: pb.OUTCOME_INTERRUPTED,
+    Outcome.LOST: pb.OUTCOME_LOST,
+}
+
+
+def to_message(result: Result, sequence: int) -> pb.Result:
+    """The result as it goes into the journal and over the link."""
+    message = pb.Result(
+        outcome=OUTCOMES[result.outcome],
+        content=clean(result.content),
+        output_bytes=result.output_bytes,
+        omitted_bytes=result.omitted_bytes,
+        background=result.background,
+        sequence=sequence,
+    )
+    if result.exit_code is not None:
+        message.exit_code = result.exit_code
+    message.started.FromNanoseconds(int(result.started * 1e9))
+    message.elapsed.FromNanoseconds(int(result.elapsed * 1e9))
+    return message
+
+
+def clean(text: str) -> str:
+    """`text` without what UTF-8 cannot hold: file names may be any bytes."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def input_digest(tool: str, given: bytes) -> bytes:
+    """SHA-256 over name, NUL and input: whether a call_id comes with the same content."""
+    return hashlib.sha256(tool.encode() + b"\0" + given).digest()
+
+
+def lost(reason: str, *, began: bool) -> Result:
+    """The hand died around the call, or before it began."""
+    if began:
+        text = f"[lost: the hand is gone ({reason}); this call may have partly happened]"
+    else:
+        text = f"[lost: the hand is gone ({reason}); this call did not start]"
+    return Result(Outcome.LOST, text)
+
+
+def interrupted(reason: str) -> Result:
+    """The daemon or the machine died around the call."""
+    text = f"[interrupted: {reason}; this call may have partly happened]"
+    return Result(Outcome.INTERRUPTED, text)
+
+
+def cancelled(when: str) -> Result:
+    """Nothing of the call happened, or all that did was stopped."""
+    return Result(Outcome.CANCELLED, f"[cancelled {when}]")
+
+
+def freed(outcome: str) -> pb.Result:
+    """What is left of an acknowledged call."""
+    text = "[the output of this call was acknowledged and is no longer kept]"
+    return pb.Result(outcome=OUTCOMES[outcome], content=text)

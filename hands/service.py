@@ -1,0 +1,275 @@
+"""The hand service as the daemon speaks it: one method an RPC, no transport in it.
+
+It fences by epoch, refuses what is malformed, and answers what was asked
+before from the journal. Links come and go; what was started here goes on.
+"""
+
+import time
+from collections.abc import AsyncIterator
+
+from carpal import __version__
+from carpal.errors import refuse
+from carpal.ids import check_id
+from carpal.link import PROTOCOL_MAX, PROTOCOL_MIN
+from carpal.status import Reason
+from carpal.v1 import hand_pb2 as pb
+from hands import describe, requests, results
+from hands.api import HandType, Order
+from hands.inventory import Inventory
+from hands.journal import HandRow
+
+_STATES: dict[str, pb.CallState.ValueType] = {
+    "accepted": pb.CALL_STATE_RUNNING,
+    "starting": pb.CALL_STATE_RUNNING,
+    "running": pb.CALL_STATE_RUNNING,
+    "terminal": pb.CALL_STATE_TERMINAL,
+    "acknowledged": pb.CALL_STATE_ACKNOWLEDGED,
+    "tombstone": pb.CALL_STATE_TOMBSTONE,
+}
+
+
+class HandService:
+    """The RPCs of `hand.proto`, for the hands of one daemon."""
+
+    def __init__(self, inventory: Inventory, daemon_id: str, workspace: str) -> None:
+        """`workspace` is the daemon's own: no other's sessions are served."""
+        self._hands = inventory
+        self._journal = inventory.journal
+        self._daemon_id = daemon_id
+        self._workspace = workspace
+
+    # What there is.
+
+    async def describe(self, _request: pb.DescribeRequest) -> pb.DescribeResponse:
+        """Types and versions."""
+        return pb.DescribeResponse(
+            types=self.types(),
+            version=__version__,
+            protocol_min=PROTOCOL_MIN,
+            protocol_max=PROTOCOL_MAX,
+        )
+
+    def types(self) -> list[pb.HandTypeInfo]:
+        """The types, by name."""
+        return [
+            describe.type_info(kind.describe()) for _, kind in sorted(self._hands.types.items())
+        ]
+
+    async def probe(self, request: pb.ProbeRequest) -> pb.ProbeResponse:
+        """Whether a type can provision now."""
+        return describe.health(await self._type(request.type).probe())
+
+    async def list_hands(self, request: pb.ListHandsRequest) -> pb.ListHandsResponse:
+        """Live and lost hands, all or one session's."""
+        rows = self._journal.hands()
+        infos = [self._info(row) for row in rows if row.state != "provisioning"]
+        wanted = request.session_id
+        return pb.ListHandsResponse(
+            hands=[info for info in infos if not wanted or wanted in info.session_ids],
+            journal_id=self._journal.journal_id,
+            boot_id=self._hands.boot_id,
+            sequence=self._journal.sequence,
+        )
+
+    # Hands.
+
+    async def provision(self, request: pb.ProvisionRequest) -> AsyncIterator[pb.ProvisionResponse]:
+        """Make a hand, or answer as the first time."""
+        driver = requests.driver(request.driver, self._workspace)
+        hand_id = check_id(request.hand_id, "hand_id")
+        self._type(request.type)
+        order = Order(
+            hand_id=hand_id,
+            folder=self._hands.folder_of(hand_id),
+            config=requests.config(request.config),
+            limits=requests.limits(request.limits),
+            orphan_deadline=requests.seconds(
+                request, "orphan_deadline", requests.ORPHAN_DEADLINE, least=1.0
+            ),
+        )
+        if request.mounts:
+            raise refuse(Reason.NOT_BUILT, "mounts are not built yet")
+        self._fence(driver)
+        digest = requests.provision_digest(request)
+        row = self._journal.hand(hand_id)
+        if row is not None:
+            if row.state in ("released", "lost"):
+                raise _gone(row)
+            if row.digest != digest:
+                raise refuse(Reason.ID_REUSED, f"hand {hand_id!r} exists with other content")
+            if row.state == "live":
+                yield pb.ProvisionResponse(result=pb.ProvisionResult.FromString(row.result))
+                return
+            making = self._hands.making[hand_id]
+        else:
+            row = HandRow(
+                hand_id=hand_id,
+                state="provisioning",
+                type=request.type,
+                workspace=driver.workspace,
+                digest=digest,
+                boot_id=self._hands.boot_id,
+                provisioned=time.time(),
+                orphan_deadline=order.orphan_deadline,
+            )
+            making = self._hands.provision(row, driver.session_id, order)
+        async for step in making.watch():
+            yield step
+
+    async def claim(self, request: pb.ClaimRequest) -> pb.ClaimResponse:
+        """Raise the session's epoch; say how its calls stand."""
+        row = self._hand(request.driver, request.hand_id)
+        return pb.ClaimResponse(
+            journal_id=self._journal.journal_id,
+            boot_id=row.boot_id,
+            sequence=self._journal.sequence,
+            calls=[self._call_info(row.hand_id, call_id) for call_id in request.call_ids],
+        )
+
+    async def release(self, request: pb.ReleaseRequest) -> pb.ReleaseResponse:
+        """End the session's share; the last one ends the hand."""
+        driver = requests.driver(request.driver, self._workspace)
+        self._fence(driver)
+        row = self._journal.hand(request.hand_id)
+        if row is None or row.state == "released":
+            return pb.ReleaseResponse(ended=True)
+        shares = self._journal.sessions_of(row.hand_id)
+        if driver.session_id not in shares:
+            return pb.ReleaseResponse(ended=False)
+        if len(shares) > 1:
+            self._journal.unshare(row.hand_id, driver.session_id)
+            return pb.ReleaseResponse(ended=False)
+        await self._hands.release(row)
+        return pb.ReleaseResponse(ended=True)
+
+    # Calls.
+
+    async def execute(self, request: pb.ExecuteRequest) -> AsyncIterator[pb.ExecuteResponse]:
+        """Run a call, attach to it, or replay it."""
+        row = self._hand(request.driver, request.hand_id)
+        call_id = check_id(request.call_id, "call_id")
+        digest = results.input_digest(request.name, request.input)
+        known = self._journal.call(row.hand_id, call_id)
+        keeper = self._hands.keepers.get(row.hand_id)
+        if known is None:
+            call = requests.call(request, self._type(row.type).describe())
+            if row.state == "lost" or keeper is None:
+                raise _gone(row)
+            running = keeper.submit(call, digest)
+        elif known.state == "tombstone":
+            raise refuse(Reason.CALL_CANCELLED, f"call {call_id!r} was cancelled before it came")
+        elif known.digest != digest:
+            raise refuse(Reason.ID_REUSED, f"call {call_id!r} exists with other content")
+        elif known.result is not None:
+            yield pb.ExecuteResponse(result=pb.Result.FromString(known.result))
+            return
+        elif known.state == "acknowledged":
+            yield pb.ExecuteResponse(result=results.freed(known.outcome))
+            return
+        else:
+            assert keeper is not None
+            running = keeper.open[call_id]
+        async for step in running.watch(request.output_offset):
+            yield step
+
+    async def acknowledge(self, request: pb.AcknowledgeRequest) -> pb.AcknowledgeResponse:
+        """Free the results that are in the log; all or none."""
+        row = self._hand(request.driver, request.hand_id)
+        calls = [self._journal.call(row.hand_id, call_id) for call_id in request.call_ids]
+        for call in calls:
+            if call is not None and call.state in ("accepted", "starting", "running"):
+                raise refuse(Reason.CALL_RUNNING, f"call {call.call_id!r} has no result yet")
+        for call in calls:
+            if call is not None and call.state == "terminal":
+                self._journal.acknowledged(row.hand_id, call.call_id)
+        return pb.AcknowledgeResponse()
+
+    async def cancel(self, request: pb.CancelRequest) -> pb.CancelResponse:
+        """Stop a call; one never seen is refused from now on."""
+        row = self._hand(request.driver, request.hand_id)
+        call_id = check_id(request.call_id, "call_id")
+        grace = requests.seconds(request, "grace", requests.CANCEL_GRACE)
+        if self._journal.call(row.hand_id, call_id) is None:
+            self._journal.tombstone(row.hand_id, call_id)
+        keeper = self._hands.keepers.get(row.hand_id)
+        if keeper is not None and call_id in keeper.open:
+            await keeper.cancel(call_id, grace)
+        return pb.CancelResponse(state=self._call_info(row.hand_id, call_id).state)
+
+    # What comes later.
+
+    async def transfer(self, _request: pb.TransferRequest) -> pb.TransferResponse:
+        """Not built."""
+        raise refuse(Reason.NOT_BUILT, "Transfer is not built yet")
+
+    def events(self, _request: pb.EventsRequest) -> AsyncIterator[pb.EventsResponse]:
+        """Not built."""
+        raise refuse(Reason.NOT_BUILT, "Events is not built yet")
+
+    def save(self, _request: pb.SaveRequest) -> AsyncIterator[pb.SaveResponse]:
+        """Not built."""
+        raise refuse(Reason.NOT_BUILT, "Save is not built yet")
+
+    # What they share.
+
+    def _type(self, name: str) -> HandType:
+        if name not in self._hands.types:
+            there = ", ".join(sorted(self._hands.types)) or "none"
+            raise refuse(
+                Reason.HAND_TYPE_NOT_FOUND, f"no hand type {name!r} here; there is {there}"
+            )
+        return self._hands.types[name]
+
+    def _hand(self, driver: pb.Driver, hand_id: str) -> HandRow:
+        """A hand that the driver's session has a share of, and no newer driver claimed."""
+        requests.driver(driver, self._workspace)
+        row = self._journal.hand(check_id(hand_id, "hand_id"))
+        if (
+            row is None
+            or row.state not in ("live", "lost")
+            or driver.session_id not in self._journal.sessions_of(hand_id)
+        ):
+            raise refuse(Reason.HAND_NOT_FOUND, f"no hand {hand_id!r} of this session here")
+        self._fence(driver)
+        return row
+
+    def _fence(self, driver: pb.Driver) -> None:
+        highest = self._journal.epoch(driver.session_id)
+        if driver.epoch < highest:
+            raise refuse(
+                Reason.STALE_EPOCH,
+                f"epoch {driver.epoch} of session {driver.session_id!r} is below {highest}, "
+                "seen before",
+            )
+        if driver.epoch > highest:
+            self._journal.raise_epoch(driver.session_id, driver.epoch)
+
+    def _call_info(self, hand_id: str, call_id: str) -> pb.CallInfo:
+        row = self._journal.call(hand_id, call_id)
+        if row is None:
+            return pb.CallInfo(call_id=call_id, state=pb.CALL_STATE_UNKNOWN)
+        info = pb.CallInfo(call_id=call_id, state=_STATES[row.state], input_digest=row.digest)
+        if row.outcome:
+            info.outcome = results.OUTCOMES[row.outcome]
+        return info
+
+    def _info(self, row: HandRow) -> pb.HandInfo:
+        keeper = self._hands.keepers.get(row.hand_id)
+        info = pb.HandInfo(
+            hand_id=row.hand_id,
+            type=row.type,
+            daemon_id=self._daemon_id,
+            session_ids=self._journal.sessions_of(row.hand_id),
+            open_call_ids=[] if keeper is None else list(keeper.open),
+            lost=row.state == "lost",
+            reason=row.reason,
+        )
+        info.provisioned.FromNanoseconds(int(row.provisioned * 1e9))
+        if keeper is not None:
+            info.orphan_in.FromNanoseconds(int(keeper.orphan_in * 1e9))
+        return info
+
+
+def _gone(row: HandRow) -> Exception:
+    why = f" ({row.reason})" if row.reason else ""
+    return refuse(Reason.HAND_GONE, f"hand {row.hand_id!r} is gone{why}")

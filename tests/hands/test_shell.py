@@ -1,0 +1,341 @@
+"""bash calls, by a real supervisor."""
+
+import asyncio
+import time
+from pathlib import Path
+
+from carpal.v1 import hand_pb2 as pb
+from hands.inside import tree
+from tests.hands.place import Place, until
+
+OK, ERROR = pb.OUTCOME_OK, pb.OUTCOME_ERROR
+
+
+async def test_a_program_that_reads_its_input_gets_eof_at_once_h01(place: Place, hand: str) -> None:
+    begun = time.monotonic()
+    result = await place.sh(hand, "cat")
+    assert result.outcome == OK
+    assert time.monotonic() - begun < 1.0
+
+
+async def test_a_silent_failure_returns_at_once_and_shows_its_exit_code_h02_h24(
+    place: Place, hand: str
+) -> None:
+    begun = time.monotonic()
+    result = await place.sh(hand, "false")
+    assert (result.outcome, result.exit_code, result.content) == (ERROR, 1, "[exit code 1]")
+    assert time.monotonic() - begun < 1.5
+
+
+async def test_a_silent_success_still_says_something_h24(place: Place, hand: str) -> None:
+    result = await place.sh(hand, "true")
+    assert (result.outcome, result.exit_code, result.content) == (OK, 0, "[no output]")
+
+
+async def test_standard_output_and_error_come_merged_in_order_h24(place: Place, hand: str) -> None:
+    result = await place.sh(hand, "echo 1; echo 2 >&2; echo 3; exit 7")
+    assert result.content == "1\n2\n3\n[exit code 7]"
+    assert result.output_bytes == 6
+
+
+async def test_a_double_forked_server_holding_the_pipe_does_not_hold_the_call_h03_l19(
+    place: Place, hand: str
+) -> None:
+    begun = time.monotonic()
+    result = await place.sh(hand, "(setsid sh -c 'while sleep 0.02; do echo .; done' &); echo up")
+    assert time.monotonic() - begun < 1.5
+    assert result.outcome == OK
+    assert result.content.startswith("up\n")
+    assert "background process" in result.content
+
+
+async def test_a_background_job_lives_on_and_its_late_output_is_in_no_result_h32_l19(
+    place: Place, hand: str
+) -> None:
+    first = await place.sh(
+        hand, "(sleep 0.3; echo late; echo survived > mark; exec sleep 60) & echo hi"
+    )
+    assert first.content.splitlines()[0] == "hi"
+    assert first.background >= 1  # the job's shell, and what that runs just then
+    assert f"[{first.background} background process" in first.content
+    # It is not killed by SIGPIPE when it writes to the pipe nobody shows any more.
+    second = await place.sh(hand, "while [ ! -e mark ]; do sleep 0.02; done; cat mark")
+    assert second.content == "survived\n"
+    assert second.background == 1
+    (job,) = [p for p in tree.descendants(place.supervisor(hand)) if _is_sleep(p.pid)]
+    await place.release(hand)
+    assert not tree.alive(job.pid, job.start)
+
+
+def _is_sleep(pid: int) -> bool:
+    return Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
+
+
+async def test_bytes_that_are_not_utf8_become_replacement_characters_h07_h28(
+    place: Place, hand: str
+) -> None:
+    result = await place.sh(hand, r"printf '\xff\xfe\0ok'; exit 3")
+    assert result.content == "\ufffd\ufffd\0ok\n[exit code 3]"
+    assert result.exit_code == 3
+
+
+async def test_a_character_split_across_writes_arrives_whole_h07_l20(
+    place: Place, hand: str
+) -> None:
+    request = place.request(hand, command=r"printf '\xe2\x82'; sleep 0.2; printf '\xac\xff\0'")
+    steps = await place.steps(request)
+    assert b"".join(step.output.data for step in steps[:-1]) == b"\xe2\x82\xac\xff\0"
+    assert steps[-1].result.content == "€\ufffd\0"
+
+
+async def test_one_line_of_a_megabyte_is_capped_text_h08(place: Place, hand: str) -> None:
+    result = await place.sh(hand, "head -c 1000000 /dev/zero | tr '\\0' x")
+    assert result.output_bytes == 1_000_000
+    assert result.omitted_bytes == 1_000_000 - 2 * 64 * 1024
+    assert f"\n[{result.omitted_bytes} bytes omitted]\n" in result.content
+    assert len(result.content) < 140_000
+
+
+async def test_output_that_is_no_text_stays_small_even_as_text_h28(place: Place, hand: str) -> None:
+    result = await place.sh(hand, "head -c 20000000 /dev/zero | tr '\\0' '\\377'")
+    assert len(result.content.encode()) <= 2 * 64 * 1024 + 200
+    assert result.output_bytes == 20_000_000
+
+
+async def test_two_hundred_background_jobs_leave_no_zombie_h11_h36(place: Place, hand: str) -> None:
+    await place.sh(hand, "for i in $(seq 200); do (true &) ; (setsid true &); done; sleep 0.2")
+    supervisor = place.supervisor(hand)
+    await until(lambda: not _zombies(supervisor), "zombies are left")
+
+
+def _zombies(supervisor: int) -> list[int]:
+    """Zombies whose parent is the supervisor, or a process it has as a child."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(") ")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if fields[0] == "Z" and int(fields[1]) == supervisor:
+            found.append(int(stat.parent.name))
+    return found
+
+
+async def test_every_call_has_a_utf8_locale_and_a_time_zone_h14_h41(
+    place: Place, hand: str
+) -> None:
+    await place.sh(hand, "unset LANG TZ")
+    result = await place.sh(hand, "echo $LANG $TZ; python3 -c 'print(\"äß…\")'")
+    assert result.content == "C.UTF-8 UTC\näß…\n"
+
+
+async def test_there_is_no_terminal_no_pager_and_no_prompt_h25(place: Place, hand: str) -> None:
+    result = await place.sh(hand, "tty; cat /dev/tty; echo $PAGER $GIT_PAGER $GIT_TERMINAL_PROMPT")
+    assert "not a tty" in result.content
+    assert "No such device" in result.content
+    assert "cat cat 0" in result.content
+
+
+async def test_the_daemons_environment_does_not_reach_a_hand(
+    place: Place, hand: str, monkeypatch: object
+) -> None:
+    result = await place.sh(hand, "env | cut -d= -f1 | sort | tr '\\n' ' '")
+    names = set(result.content.split())
+    assert names <= {
+        *("CARPAL_HAND", "GIT_PAGER", "GIT_TERMINAL_PROMPT", "HOME", "LANG", "LOGNAME", "PAGER"),
+        *("PATH", "PWD", "OLDPWD", "SHELL", "SHLVL", "TERM", "TMPDIR", "TZ", "USER", "_"),
+    }
+
+
+async def test_the_working_directory_and_exports_carry_over_h17_h26(
+    place: Place, hand: str
+) -> None:
+    await place.sh(
+        hand, "mkdir d && cd d && export A=$'two\nlines' && f() { echo f; }; export -f f"
+    )
+    result = await place.sh(hand, 'basename "$PWD"; echo "$A"; f; [ -z "$__carpal_kept" ]')
+    assert result.content == "d\ntwo\nlines\nf\n"
+
+
+async def test_a_working_directory_that_is_gone_is_reset_and_said_so_h17_h26(
+    place: Place, hand: str
+) -> None:
+    await place.sh(hand, "mkdir d && cd d && rmdir ../d")
+    result = await place.sh(hand, "pwd")
+    assert "cwd reset to" in result.content
+    assert result.content.splitlines()[0].endswith("/workspace")
+
+
+async def test_a_variable_too_large_to_carry_over_is_left_out_and_said_so_h26(
+    place: Place, hand: str
+) -> None:
+    result = await place.sh(hand, "export BIG=$(head -c 130000 /dev/zero | tr '\\0' x); export B=1")
+    assert "[too large to carry over: BIG]" in result.content
+    assert (await place.sh(hand, "echo ${#BIG} $B")).content == "0 1\n"
+
+
+async def test_whatever_ends_a_shell_the_next_call_works_h27(place: Place, hand: str) -> None:
+    for command, code in {
+        "exit 3": 3,
+        "set -e; false; echo no": 1,
+        "exec true": 0,
+        "kill $$": 143,
+        "kill -9 $$": 137,
+        "echo 'open": 2,
+        "cat <<EOF\nhi\nEOF": 0,
+        "true # a comment": 0,
+        "trap 'exit 5' EXIT": 5,
+        "set -u; echo $nothing_here": 127,
+        "return 4": 1,
+        "exec >&-; exec 2>&-": 0,
+        "set -x; cd /": 0,
+        "set -C; cd /": 0,
+        "IFS=x; cd /": 0,
+    }.items():
+        begun = time.monotonic()
+        result = await place.sh(hand, command)
+        # `return` and an unset variable end an eval in ways bash versions differ on.
+        assert result.exit_code == code or (code in {1, 127} and result.exit_code), command
+        assert time.monotonic() - begun < 1.5, command
+    assert (await place.sh(hand, "echo usable; pwd")).content == "usable\n/\n"
+
+
+async def test_a_shell_that_ended_abruptly_says_that_nothing_carried_over_h26(
+    place: Place, hand: str
+) -> None:
+    result = await place.sh(hand, "cd /; kill -9 $$")
+    assert "the shell ended abruptly; cwd and exports are as before it" in result.content
+    assert (await place.sh(hand, "pwd")).content.endswith("/workspace\n")
+
+
+async def test_restart_kills_what_runs_in_the_background_and_starts_over(
+    place: Place, hand: str
+) -> None:
+    await place.sh(hand, "cd /; export A=1; sleep 60 & true")
+    result = await place.run(hand, restart=True)
+    assert result.outcome == OK
+    assert "restarted" in result.content
+    after = await place.sh(hand, "echo [$A]; pwd")
+    assert after.content.startswith("[]\n")
+    assert "/workspace" in after.content
+    assert after.background == 0
+
+
+async def test_a_timeout_kills_the_whole_tree_and_the_session_goes_on_h30(
+    place: Place, hand: str
+) -> None:
+    stubborn = (
+        "trap '' TERM; export MARK=h30; setsid nohup sleep 60 & (sleep 61 &); "
+        "sh -c 'trap \"\" TERM; sleep 62' & cd /; sleep 63"
+    )
+    begun = time.monotonic()
+    result = await place.sh(hand, stubborn, timeout_ms=400)
+    assert time.monotonic() - begun < 1.4
+    assert result.outcome == pb.OUTCOME_TIMED_OUT
+    assert "[timed out after 0.4 s; " in result.content
+    assert not result.HasField("exit_code")
+    assert not _below(place, hand)
+    assert (await place.sh(hand, "echo on")).content == "on\n"
+
+
+def _below(place: Place, hand: str) -> list[tree.Process]:
+    return tree.descendants(place.supervisor(hand))
+
+
+async def test_a_timeout_spares_what_an_earlier_call_left_running(place: Place, hand: str) -> None:
+    await place.sh(hand, "sleep 60 & true")
+    result = await place.sh(hand, "sleep 61 & sleep 62", timeout_ms=200)
+    assert result.outcome == pb.OUTCOME_TIMED_OUT
+    assert result.background == 1
+
+
+async def test_the_callers_time_limit_bounds_the_tools_own(place: Place, hand: str) -> None:
+    result = await place.sh(hand, "sleep 60", timeout_ms=60_000, limit=0.2)
+    assert result.outcome == pb.OUTCOME_TIMED_OUT
+
+
+async def test_a_cancel_is_term_then_kill_and_one_result_with_the_output_h31_l24(
+    place: Place, hand: str
+) -> None:
+    call = place.begin(
+        place.request(hand, command="trap 'echo term' TERM; echo up; while :; do sleep 0.02; done")
+    )
+    assert await call.output() == b"up\n"
+    begun = time.monotonic()
+    cancel = pb.CancelRequest(driver=place.driver(), hand_id=hand, call_id=call.call_id)
+    cancel.grace.FromMilliseconds(200)
+    assert (await place.service.cancel(cancel)).state == pb.CALL_STATE_RUNNING
+    await place.service.cancel(cancel)
+    result = await call.result()
+    assert time.monotonic() - begun < 0.7
+    assert result.outcome == pb.OUTCOME_CANCELLED
+    assert result.content.startswith("up\n")
+    assert result.content.count("term\n") == 1
+    assert "[cancelled" in result.content
+    assert not _below(place, hand)
+    assert (await place.service.cancel(cancel)).state == pb.CALL_STATE_TERMINAL
+    assert (await place.sh(hand, "echo on")).content == "on\n"
+
+
+async def test_a_cancel_ends_at_once_what_obeys_term_l24(place: Place, hand: str) -> None:
+    call = place.begin(place.request(hand, command="echo up; sleep 60"))
+    await call.output()
+    begun = time.monotonic()
+    await place.service.cancel(
+        pb.CancelRequest(driver=place.driver(), hand_id=hand, call_id=call.call_id)
+    )
+    assert (await call.result()).outcome == pb.OUTCOME_CANCELLED
+    assert time.monotonic() - begun < 1.0
+
+
+async def test_a_detached_process_is_gone_once_its_hand_is_released_h04(
+    place: Place, hand: str
+) -> None:
+    await place.sh(hand, "setsid sleep 72 & (setsid nohup sleep 73 &) ; true")
+    left = _below(place, hand)
+    assert len([p for p in left if _is_sleep(p.pid)]) == 2
+    assert await place.release(hand)
+    assert not [p for p in left if tree.alive(p.pid, p.start)]
+
+
+async def test_a_fork_bomb_is_swept_when_its_time_is_up_l16(place: Place, hand: str) -> None:
+    bomb = (
+        "f() { [ $1 -gt 5 ] || { f $(($1+1)) & f $(($1+1)) & }; setsid sleep 60 & "
+        "while :; do (setsid sleep 61 &); sleep 0.05; done; }; f 0"
+    )
+    result = await place.sh(hand, bomb, timeout_ms=500)
+    assert result.outcome == pb.OUTCOME_TIMED_OUT
+    assert not _below(place, hand)
+    assert (await place.sh(hand, "echo on")).content == "on\n"
+
+
+async def test_killing_the_process_at_a_calls_root_is_told_and_leaves_nothing(
+    place: Place, hand: str
+) -> None:
+    result = await place.sh(hand, "setsid sleep 60 & kill -9 $PPID; sleep 61")
+    assert result.outcome == ERROR
+    assert "ended unexpectedly" in result.content
+    assert not _below(place, hand)
+    assert (await place.sh(hand, "echo on")).content == "on\n"
+
+
+async def test_every_byte_of_a_thousand_fast_writers_arrives_before_the_result_l18(
+    place: Place, hand: str
+) -> None:
+    result = await place.sh(
+        hand, 'for i in $(seq 1000); do printf "%s\\n" $i; done; /bin/echo last', limit=20
+    )
+    assert result.content == "".join(f"{i}\n" for i in range(1, 1001)) + "last\n"
+    for number in range(50):
+        assert (await place.sh(hand, f"exec printf %s {number}")).content.startswith(str(number))
+
+
+async def test_calls_of_one_hand_run_in_order_and_two_hands_apart_h42(place: Place) -> None:
+    one, two = await place.hand(), await place.hand()
+    calls = [place.request(one, command=f"sleep 0.05; echo {i} >> log") for i in range(4)]
+    other = place.request(two, command="ls")
+    async with asyncio.TaskGroup() as group:
+        for call in (*calls, other):
+            group.create_task(place.steps(call))
+    assert (await place.sh(one, "cat log")).content == "0\n1\n2\n3\n"
+    assert (await place.sh(two, "ls")).content == "[no output]"
