@@ -1,0 +1,40 @@
+"""A daemon's hand service in a process of its own, to be killed: requests in, replies out.
+
+`python -m tests.hands.daemon_child STATE`; each message is four bytes of
+length and a protobuf.
+"""
+
+import asyncio
+import os
+import struct
+import sys
+from pathlib import Path
+
+from carpal.v1 import orchestrator_pb2 as pb
+from hands import dispatch
+from tests.hands.place import open_place
+
+
+async def main(state: Path) -> None:
+    """Serve until stdin ends."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+
+    async def answer(request: pb.Request) -> None:
+        async for reply in dispatch.answer(place.service, request):
+            data = reply.SerializeToString()
+            os.write(1, struct.pack(">I", len(data)) + data)
+
+    async with open_place(state, end=False) as place, asyncio.TaskGroup() as group:
+        os.write(1, struct.pack(">I", 0))
+        while True:
+            try:
+                (size,) = struct.unpack(">I", await reader.readexactly(4))
+            except asyncio.IncompleteReadError:
+                return
+            group.create_task(answer(pb.Request.FromString(await reader.readexactly(size))))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))
