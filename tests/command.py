@@ -32,7 +32,7 @@ class Command:
     """Runs `carpal` with one environment."""
 
     def __init__(self, scratch: Path, environ: Mapping[str, str] | None = None) -> None:
-        self._environ = {
+        self.environ = {
             **{key: value for key, value in os.environ.items() if not key.startswith("CARPAL_")},
             "PYTHONPATH": os.pathsep.join((str(_metadata(scratch)), str(ROOT))),
             "PYTHONUNBUFFERED": "1",
@@ -55,7 +55,7 @@ class Command:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=self._environ,
+            env=self.environ,
             cwd=ROOT,
         )
         try:

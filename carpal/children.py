@@ -1,0 +1,225 @@
+"""Child processes: started together, awaited by their ready pipe, ended by pid.
+
+They run in sessions of their own, so that a Ctrl-C in the terminal reaches
+only their parent, which ends them in its order. A process that is not our
+child is named by pid and start time, and signalled through a pidfd, so that
+a pid that was used again is never hit.
+"""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from carpal.errors import CarpalError, refuse
+from carpal.process import interpreter
+from carpal.status import Reason
+
+GRACE = 6.0
+"""Seconds between TERM and KILL: more than a server's own grace for running RPCs."""
+_LAST_WORDS = 8192
+"""Bytes of the log looked at for why a child ended."""
+
+
+@dataclass
+class Child:
+    """A `carpal` process we started."""
+
+    name: str
+    process: asyncio.subprocess.Process
+    log: Path
+    _pipe: asyncio.StreamReader
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended, as far as the loop knows."""
+        return self.process.returncode is None
+
+    async def ready(self) -> dict[str, Any]:
+        """The facts it announces once it serves; INTERNAL with its last words if it ends first."""
+        line = await self._pipe.readline()
+        if not line.endswith(b"\n"):
+            raise await self._died()
+        facts: dict[str, Any] = json.loads(line)
+        return facts
+
+    async def ended(self) -> str:
+        """How it ended, in words, once it has."""
+        return ending(await self.process.wait())
+
+    async def _died(self) -> CarpalError:
+        try:
+            async with asyncio.timeout(GRACE):
+                how = await self.ended()
+        except TimeoutError:
+            how = "closed its ready pipe and went on"
+        why = last_line(self.log)
+        return refuse(
+            Reason.INTERNAL,
+            f"{self.name} {how} before it served" + (f": {why}" if why else ""),
+            action=f"read {self.log}",
+        )
+
+
+async def start(
+    name: str,
+    arguments: Sequence[str],
+    *,
+    log: Path,
+    environ: Mapping[str, str],
+    stdin: bool = False,
+) -> Child:
+    """Start `carpal ARGUMENTS`; its output goes to `log`. With `stdin` it reads from us."""
+    reading, writing = os.pipe()
+    try:
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                *interpreter(),
+                *arguments,
+                "--ready-fd",
+                str(writing),
+                stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environ,
+                start_new_session=True,
+                pass_fds=(writing,),
+            )
+    except OSError:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)  # so that its end reads as the end of the pipe
+    pipe = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(pipe), os.fdopen(reading, "rb")
+    )
+    return Child(name, process, log, pipe)
+
+
+async def run(arguments: Sequence[str], *, environ: Mapping[str, str]) -> None:
+    """Run `carpal ARGUMENTS` to its end; INTERNAL with its last words when it fails."""
+    process = await asyncio.create_subprocess_exec(
+        *interpreter(),
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env=environ,
+        start_new_session=True,
+    )
+    try:
+        _, stderr = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    if process.returncode:
+        said = stderr.decode(errors="replace").strip().splitlines()
+        why = said[-1].removeprefix("carpal: ") if said else ending(process.returncode)
+        raise refuse(
+            Reason.INTERNAL,
+            f"`carpal {' '.join(arguments[:2])}` failed",
+            action=why,
+        )
+
+
+async def end(children: Iterable[Child], grace: float = GRACE) -> None:
+    """TERM them all, and KILL those still there after `grace` seconds."""
+    alive = [child for child in children if child.alive]
+    for child in alive:
+        child.process.terminate()
+    waits = [asyncio.ensure_future(child.process.wait()) for child in alive]
+    try:
+        if waits:
+            await asyncio.wait(waits, timeout=grace)
+    finally:
+        for child in alive:
+            if child.alive:
+                child.process.kill()
+    await asyncio.gather(*waits)
+
+
+def ending(returncode: int) -> str:
+    """An exit status in words."""
+    if returncode < 0:
+        return f"was killed by {signal.Signals(-returncode).name}"
+    return f"ended with exit code {returncode}"
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that is not empty."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _LAST_WORDS))
+        lines = file.read().decode(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "").removeprefix(
+        "carpal: "
+    )
+
+
+def start_time(pid: int) -> int | None:
+    """When a process started, in ticks since boot; None when there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The second field, the command, may hold anything, also spaces and brackets.
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def arguments_of(pid: int) -> list[str]:
+    """A process's command line; empty when there is none."""
+    try:
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return []
+    return [part.decode(errors="replace") for part in raw.split(b"\0")[:-1]]
+
+
+def all_pids() -> list[int]:
+    """Every process of this machine that we can see."""
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+
+
+async def end_stranger(pid: int, is_it: Callable[[int], bool], grace: float = GRACE) -> bool:
+    """TERM, then KILL, a process that is not our child, if `is_it`; whether it was there."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if not is_it(pid):
+            return False
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                signal.pidfd_send_signal(handle, number)
+            except ProcessLookupError:
+                break
+            if await _exits(handle, grace):
+                break
+        return True
+    finally:
+        os.close(handle)
+
+
+async def _exits(handle: int, seconds: float) -> bool:
+    """Whether the process behind a pidfd ends in time."""
+    gone = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(handle, gone.set)
+    try:
+        async with asyncio.timeout(seconds):
+            await gone.wait()
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(handle)
+    return True

@@ -1,0 +1,197 @@
+"""`carpal dev` brings everything up for real, survives a brain's death, and leaves nothing."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from carpal import children
+from tests.command import Command
+
+pytestmark = pytest.mark.slow
+SECONDS = 60.0
+"""Starting seven Python processes on a loaded machine takes a while."""
+
+
+@dataclass
+class Up:
+    """A `carpal dev` that serves."""
+
+    process: asyncio.subprocess.Process
+    facts: dict[str, Any]
+    carpal: Command
+
+    async def says(self, words: bytes) -> None:
+        """Wait for a line on stderr."""
+        assert self.process.stderr is not None
+        async with asyncio.timeout(SECONDS):
+            while words not in await self.process.stderr.readline():
+                assert not self.process.stderr.at_eof()
+
+    async def stop(self) -> None:
+        """End it as Ctrl-C does."""
+        self.process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(SECONDS):
+            await self.process.communicate()
+
+
+@asynccontextmanager
+async def dev(tmp_path: Path, *flags: str) -> AsyncIterator[Up]:
+    """Run it on `tmp_path` until the block ends."""
+    state, ready = tmp_path / "state", tmp_path / "ready.json"
+    carpal = Command(tmp_path, {"CARPAL_STATE": str(state), "ANTHROPIC_API_KEY": ""})
+    async with carpal.start("dev", "--ready-file", str(ready), *flags) as process:
+        up = Up(process, {}, carpal)
+        assert process.stdout is not None
+        async with asyncio.timeout(SECONDS):
+            while b"Ctrl-C ends it all" not in (line := await process.stdout.readline()):
+                assert line, (await process.stderr.read()).decode() if process.stderr else ""
+        up.facts = json.loads(ready.read_text())
+        try:
+            yield up
+        finally:
+            if process.returncode is None:
+                await up.stop()
+
+
+async def test_it_brings_everything_up_and_runs_a_session_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    async with dev(tmp_path) as up:
+        assert up.facts["state_dir"] == str(tmp_path / "state")
+        assert [brain["name"] for brain in up.facts["brains"]] == ["brain-1"]
+        fleet = await up.carpal("fleet", "ls", "--json")
+        daemon = json.loads(fleet.stdout)
+        assert (daemon["daemon_id"], daemon["state"], daemon["brain"]) == (
+            "dev",
+            "connected",
+            "brain-1",
+        )
+        assert daemon["types"] == ["process"]
+        ran = await up.carpal("run", "$ echo side-effect >> note; cat note", "--json")
+        assert ran.code == 0, ran.stderr
+        report = json.loads(ran.stdout)
+        assert report["stop_reason"] == "end_turn"
+        shown = await up.carpal("session", "show", report["session_id"], "--json")
+        (hand,) = json.loads(shown.stdout)["hands"]
+        assert (hand["state"], hand["daemon"]) == ("provisioned", "dev")
+        tail = await up.carpal("session", "tail", report["session_id"], "--no-follow", "--json")
+        events = [json.loads(line) for line in tail.stdout.splitlines()]
+        (result,) = [event for event in events if event["type"] == "agent.tool_result"]
+        assert "side-effect" in result["data"]["content"][0]["text"]
+        assert report["events"] == len(events)
+        pids = list(up.facts["pids"].values())
+        supervisors = [pid for pid in children.all_pids() if str(tmp_path) in command_line(pid)]
+        assert len(supervisors) > len(pids)
+        await up.stop()
+        assert up.process.returncode == 0
+    assert [pid for pid in children.all_pids() if str(tmp_path) in command_line(pid)] == []
+    assert not (tmp_path / "ready.json").exists()
+
+
+async def test_output_is_live_and_the_timeline_comes_after(tmp_path: Path) -> None:
+    async with dev(tmp_path) as up:
+        gate = tmp_path / "gate"
+        os.mkfifo(gate)
+        async with up.carpal.start("run", f"$ echo first; cat {gate}; echo last") as running:
+            assert running.stdout is not None
+            seen = b""
+            async with asyncio.timeout(SECONDS):
+                while b"\nfirst\n" not in seen:
+                    line = await running.stdout.readline()
+                    assert line, seen
+                    seen += line
+                # The tool waits at the gate, so what we saw came before its result.
+                await asyncio.to_thread(gate.write_text, "through\n")
+                rest, _ = await running.communicate()
+        assert running.returncode == 0
+        assert rest.startswith(b"through\nlast\n")
+        assert (seen + rest).count(b"\nfirst\n") == 1
+        assert b"timeline of sesn_" in rest
+
+
+async def test_a_dead_brain_is_said_in_one_line_and_the_other_finishes_its_session(
+    tmp_path: Path,
+) -> None:
+    async with dev(tmp_path, "--brains", "2", "--lease-term", "1") as up:
+        gate = tmp_path / "gate"
+        os.mkfifo(gate)
+        task = f"$ echo once >> {tmp_path / 'effects'}; cat {gate}"
+        async with up.carpal.start("run", task) as running:
+            assert running.stdout is not None
+            # Opening the gate for writing succeeds once the tool reads it.
+            writing = await asyncio.to_thread(gate.open, "w")
+            session_id = (await running.stdout.readline()).decode().split()[1]
+            shown = await up.carpal("session", "show", session_id, "--json")
+            driver = json.loads(shown.stdout)["lease"]["holder"].rpartition("/")[2]
+            os.kill(up.facts["pids"][driver], signal.SIGKILL)
+            await up.says(f"{driver} was killed by SIGKILL; the rest goes on".encode())
+            writing.write("true output\n")
+            writing.close()
+            async with asyncio.timeout(SECONDS):
+                rest, _ = await running.communicate()
+        assert running.returncode == 0
+        assert b"takeover" in rest
+        assert b"true output" in rest
+        assert (tmp_path / "effects").read_text() == "once\n"
+
+
+async def test_a_second_start_keeps_ports_identities_and_sessions(tmp_path: Path) -> None:
+    async with dev(tmp_path) as up:
+        first = up.facts
+        ran = await up.carpal("run", "hello", "--json")
+        certificate = (tmp_path / "state" / "hand" / "identity" / "cert.pem").read_bytes()
+    async with dev(tmp_path) as up:
+        assert up.facts["sessiond"] == first["sessiond"]
+        assert up.facts["brains"][0]["address"] == first["brains"][0]["address"]
+        listed = await up.carpal("session", "ls", "--json")
+        assert json.loads(ran.stdout)["session_id"] in listed.stdout
+        assert (tmp_path / "state" / "hand" / "identity" / "cert.pem").read_bytes() == certificate
+        again = await up.carpal("run", "$ echo again", "--json")
+        assert again.code == 0, again.stderr
+
+
+async def test_after_a_kill_of_dev_itself_the_next_one_cleans_up_and_serves(
+    tmp_path: Path,
+) -> None:
+    async with dev(tmp_path) as up:
+        up.process.kill()
+        await up.process.wait()
+        left = list(up.facts["pids"].values())
+        assert all(children.start_time(pid) for pid in left)
+    async with dev(tmp_path) as up:
+        assert not any("carpal" in command_line(pid) for pid in left)
+        assert (await up.carpal("run", "hello", "--json")).code == 0
+
+
+async def test_a_second_dev_on_the_same_state_is_refused(tmp_path: Path) -> None:
+    async with dev(tmp_path) as up:
+        second = await up.carpal("dev")
+        assert second.code == 2
+        assert second.stderr.count("\n") == 1
+        assert "already runs" in second.stderr
+
+
+async def test_a_process_that_cannot_start_is_one_line_and_the_rest_is_ended(
+    tmp_path: Path,
+) -> None:
+    async with dev(tmp_path):
+        pass
+    (tmp_path / "state" / "sessiond" / "sessions.db").write_bytes(b"not a database" * 100)
+    carpal = Command(tmp_path, {"CARPAL_STATE": str(tmp_path / "state")})
+    ended = await carpal("dev")
+    assert ended.code == 1
+    assert ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith("carpal: sessiond ended with exit code")
+    assert [pid for pid in children.all_pids() if str(tmp_path) in command_line(pid)] == []
+
+
+def command_line(pid: int) -> str:
+    return " ".join(children.arguments_of(pid))
