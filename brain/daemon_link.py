@@ -58,10 +58,11 @@ class DaemonLink:
         """Run the link until it ends; raises the refusal or fault that ended it."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._write(context))
-                group.create_task(self._tick())
+                group.create_task(self._write(context))  # ends when the outbox is closed and empty
+                ticker = group.create_task(self._tick())
                 reader = group.create_task(self._read(requests, admit))
                 await asyncio.shield(self._ended)
+                ticker.cancel()
                 reader.cancel()
         finally:
             self.end(refuse(Reason.DAEMON_NOT_LINKED, f"the link of {self.daemon_id} ended"))

@@ -1,6 +1,7 @@
 """The Orchestrator service: the daemons' end of the link, and what operators see."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 
 from brain.daemon_link import DaemonLink
@@ -15,6 +16,8 @@ from carpal.server import Context, caller, not_built
 from carpal.status import Reason
 from carpal.v1 import hand_pb2, orchestrator_pb2_grpc, session_pb2, session_pb2_grpc, types_pb2
 from carpal.v1 import orchestrator_pb2 as pb
+
+log = logging.getLogger(__name__)
 
 _INVENTORY_LIMIT = 5.0
 """Seconds a daemon has to list its hands before it is left out."""
@@ -149,9 +152,13 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         stub = await self._peers.orchestrator(address)
         stream = stub.Watch(pb.WatchRequest(session_id=session_id))
         try:
-            async for moment in stream:
-                if not moments.full():
-                    moments.put_nowait(moment)
+            with rpc_errors(f"the brain at {address}"):
+                async for moment in stream:
+                    if not moments.full():
+                        moments.put_nowait(moment)
+        except CarpalError as error:
+            # Best effort: when that brain dies, the lease's next holder is followed.
+            log.info("watch relay ended", extra={"session": session_id, "error": str(error)})
         finally:
             stream.cancel()
 
