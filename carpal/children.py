@@ -39,8 +39,7 @@ class Child:
         """Its process id."""
         return self.process.pid
 
-    @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether it has not ended, as far as the loop knows."""
         return self.process.returncode is None
 
@@ -134,7 +133,7 @@ async def run(arguments: Sequence[str], *, environ: Mapping[str, str]) -> None:
 
 async def end(children: Iterable[Child], grace: float = GRACE) -> None:
     """TERM them all, and KILL those still there after `grace` seconds."""
-    alive = [child for child in children if child.alive]
+    alive = [child for child in children if child.is_alive()]
     for child in alive:
         child.process.terminate()
     waits = [asyncio.ensure_future(child.process.wait()) for child in alive]
@@ -143,7 +142,7 @@ async def end(children: Iterable[Child], grace: float = GRACE) -> None:
             await asyncio.wait(waits, timeout=grace)
     finally:
         for child in alive:
-            if child.alive:
+            if child.is_alive():
                 child.process.kill()
     await asyncio.gather(*waits)
 

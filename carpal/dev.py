@@ -256,7 +256,7 @@ class Dev:
             await children.end(self._children)
         finally:  # also when a second Ctrl-C cut the above short
             for child in self._children:
-                if child.alive:
+                if child.is_alive():
                     child.process.kill()
         kept.processes = []
         kept.save(self.state)

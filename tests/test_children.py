@@ -51,10 +51,10 @@ async def test_a_child_is_ready_with_its_facts_and_ends_on_term(
     async with asyncio.timeout(SECONDS):
         facts = await child.ready()
         assert facts["address"].startswith("127.0.0.1:")
-        assert child.alive
+        assert child.is_alive()
         assert os.getsid(child.pid) == child.pid
         await children.end([child])
-    assert not child.alive
+    assert not child.is_alive()
     assert await child.ended() == "ended with exit code 0"
 
 
