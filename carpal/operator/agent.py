@@ -11,6 +11,7 @@ The file's keys, all optional:
     [hands.shell]                  # the first one is the default hand
     type = "process"               # the only key a hand must have
     config = {}                    # what the hand type documents
+    orphan_deadline = 600          # seconds without a brain until it ends itself
     placement = { pool = "gpu", daemon = "box-1", labels = { os = "linux" } }
 """
 
@@ -43,6 +44,7 @@ class HandPlan(msgspec.Struct, forbid_unknown_fields=True):
     type: str
     config: dict[str, Any] = {}
     placement: Placement = msgspec.field(default_factory=Placement)
+    orphan_deadline: Annotated[float, msgspec.Meta(gt=0)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class AgentFile(msgspec.Struct, forbid_unknown_fields=True):

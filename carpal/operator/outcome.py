@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from carpal.operator.events import data_of, object_in, time_of
+from carpal.operator.overview import status_of
 from carpal.v1 import types_pb2
 
 DONE, FAILED, A_PERSON_MUST_ACT, BUDGET_REACHED = 0, 1, 10, 11
@@ -82,3 +83,26 @@ class Turn:
         for name, count in usage.items():
             if isinstance(count, int) and not isinstance(count, bool):
                 self.usage[name] = self.usage.get(name, 0) + count
+
+
+class EndOfTail:
+    """Where a tail of a session ends: never with `follow`, at the head with False.
+
+    With None, at the head if the session is idle; else where it is idle again.
+    """
+
+    def __init__(self, info: types_pb2.SessionInfo, follow: bool | None) -> None:
+        busy = status_of(info) in ("running", "waiting")
+        self._never = bool(follow)
+        self._head = info.head.position
+        self._turn = Turn(info.wake) if follow is None and busy else None
+
+    def at(self, position: int) -> bool:
+        """Whether nothing above a position is waited for."""
+        return not self._never and self._turn is None and position >= self._head
+
+    def take(self, event: types_pb2.Event) -> bool:
+        """Look at the next event; True when it is the last."""
+        if self._turn and self._turn.take(event):
+            self._turn = None
+        return self.at(event.position)

@@ -17,7 +17,7 @@ from carpal.operator import overview
 from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, connect, operator_options
 from carpal.operator.follow import follow, until_processed
 from carpal.operator.inbox import send_interrupt, send_message
-from carpal.operator.outcome import DONE, Turn, exit_code
+from carpal.operator.outcome import DONE, EndOfTail, Turn, exit_code
 from carpal.operator.screen import LineScreen, LiveScreen, notice
 from carpal.status import Reason
 from carpal.v1 import session_pb2, types_pb2
@@ -82,22 +82,20 @@ def show(*, found: Found, session_id: str, as_json: bool) -> int:
 @session.command()
 @click.argument("session_id", metavar="SESSION")
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Start above this position.")
-@click.option("--follow/--no-follow", "on", default=True, help="Go on, or end at the head.")
+@click.option(
+    "--follow/--no-follow", "on", default=None,
+    help="Go on until Ctrl-C; or end at the head.  [until the session is idle]",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Each event as one object a line.")
 @operator_options
-def tail(*, found: Found, session_id: str, after: int, on: bool, as_json: bool) -> int:
-    """Print a session's log, and by default follow it until Ctrl-C."""
+def tail(*, found: Found, session_id: str, after: int, on: bool | None, as_json: bool) -> int:
+    """Print a session's log, to its end if it is idle, else until it is."""
 
     async def main(operator: Operator) -> int:
-        head = (await _get(operator, session_id)).head.position
-        if not on and head <= after:
-            return DONE
-
-        def at_head(event: types_pb2.Event) -> bool:
-            return not on and event.position >= head
-
-        screen = LineScreen(as_json=as_json)
-        await follow(operator, session_id, screen, until=at_head, after=after, live=False)
+        end = EndOfTail(await _get(operator, session_id), on)
+        if not end.at(after):
+            screen = LineScreen(as_json=as_json)
+            await follow(operator, session_id, screen, until=end.take, after=after, live=False)
         return DONE
 
     return _run(found, main)

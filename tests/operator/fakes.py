@@ -37,6 +37,7 @@ class FakeSessiond(session_pb2_grpc.SessionServicer):
         self.logs: dict[str, Log] = defaultdict(Log)
         self.leases: dict[str, types_pb2.LeaseInfo] = {}
         self.processed: dict[str, int] = {}
+        self.wakes: dict[str, int] = {}
         self.tails: list[int] = []
         """Position from which each tail started."""
         self.tailed = asyncio.Event()
@@ -95,6 +96,7 @@ class FakeSessiond(session_pb2_grpc.SessionServicer):
             raise refuse(Reason.SESSION_NOT_FOUND, f"no session {session_id!r}")
         info = types_pb2.SessionInfo(session_id=session_id, workspace="default")
         info.processed = self.processed.get(session_id, 0)
+        info.wake = self.wakes.get(session_id, 0)
         if session_id in self.sessions:
             info.title = self.sessions[session_id].title
         info.created.FromSeconds(1_800_000_000)

@@ -36,6 +36,7 @@ def test_a_file_says_everything_and_its_hands_keep_their_order() -> None:
         [hands.shell]
         type = "process"
         config = { cwd = "/srv" }
+        orphan_deadline = 60
         """,
         "agent.toml",
     )
@@ -44,6 +45,7 @@ def test_a_file_says_everything_and_its_hands_keep_their_order() -> None:
     assert list(body["hands"]) == ["web", "shell"]
     assert body["hands"]["web"]["placement"] == {"pool": "gpu", "labels": {"os": "linux"}}
     assert body["hands"]["shell"]["config"] == {"cwd": "/srv"}
+    assert body["hands"]["shell"]["orphan_deadline"] == 60
 
 
 def test_flags_beat_the_file_and_add_hands_after_its_own() -> None:

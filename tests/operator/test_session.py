@@ -72,8 +72,33 @@ async def test_tail_beyond_the_head_prints_nothing(finished: House, carpal: Comm
     assert (ended.code, ended.stdout) == (0, "")
 
 
-async def test_tail_follows_what_is_appended_later(finished: House, carpal: Command) -> None:
-    async with carpal.start("session", "tail", SESSION, "--after", "11") as process:
+async def test_tail_of_an_idle_session_ends_at_its_head(finished: House, carpal: Command) -> None:
+    ended = await carpal("session", "tail", SESSION)
+    assert ended.code == 0
+    assert ended.stdout.splitlines()[-1].endswith("idle            end_turn")
+
+
+async def test_tail_of_a_running_session_goes_on_until_it_is_idle(
+    finished: House, carpal: Command
+) -> None:
+    finished.sessiond.lease(f"session/{SESSION}", "127.0.0.1:1")
+    finished.sessiond.wakes[SESSION] = 12
+
+    async def finish() -> None:
+        await finished.sessiond.append(SESSION, "user.message", text("more"), source=OPERATOR)
+        await finished.sessiond.tailed.wait()
+        await finished.sessiond.append(SESSION, "session.status_running")
+        await finished.sessiond.append(SESSION, "session.status_idle", {"through": 12})
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(finish())
+        ended = await carpal("session", "tail", SESSION, "--json")
+    assert ended.code == 0
+    assert [json.loads(line)["position"] for line in ended.stdout.splitlines()][-1] == 14
+
+
+async def test_tail_can_follow_what_is_appended_later(finished: House, carpal: Command) -> None:
+    async with carpal.start("session", "tail", SESSION, "--after", "11", "--follow") as process:
         assert process.stdout is not None
         async with asyncio.timeout(10):
             await finished.sessiond.tailed.wait()
