@@ -5,9 +5,13 @@ data: so a log whose data was redacted still verifies, and any other edit
 shows against a head that was noted or signed.
 """
 
+import struct
 from hashlib import sha256
 
 _DOMAIN = b"carpal/v1/chain\0"
+_length = struct.Struct(">I").pack
+_NUMBERS = struct.Struct(">IQIq")
+_FLAG = {False: _length(1) + b"\0", True: _length(1) + b"\1"}
 
 
 def genesis(session_id: str) -> bytes:
@@ -36,17 +40,18 @@ def event_hash(
     SHA-256 over `previous` and then each field behind its u32 length, so that
     no two events have the same bytes. Integers are 8 bytes, big-endian.
     """
-    fields = (
-        id.encode(),
-        position.to_bytes(8, "big"),
-        time_ns.to_bytes(8, "big", signed=True),
-        type.encode(),
-        source.encode(),
-        b"\1" if must_understand else b"\0",
+    name, kind, appender = id.encode(), type.encode(), source.encode()
+    parts = (
+        previous,
+        _length(len(name)),
+        name,
+        _NUMBERS.pack(8, position, 8, time_ns),
+        _length(len(kind)),
+        kind,
+        _length(len(appender)),
+        appender,
+        _FLAG[must_understand],
+        _length(len(digest)),
         digest,
     )
-    parts = [previous]
-    for field in fields:
-        parts.append(len(field).to_bytes(4, "big"))
-        parts.append(field)
     return sha256(b"".join(parts)).digest()

@@ -45,6 +45,9 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
+    # A busy stream makes a client's gRPC ping to measure the path; three such
+    # pings between two of our writes are no abuse, and must not cut it off.
+    ("grpc.http2.max_ping_strikes", 0),
     # Two servers on one port would share its traffic silently.
     ("grpc.so_reuseport", 0),
 ]
