@@ -237,13 +237,12 @@ class _Connection:
             self._flush()
 
     def say_last(self, event: Event) -> None:
-        """Send, waiting for the daemon a little if need be, and close."""
+        """Send, waiting for the daemon a little if need be; the stream's end is the process's."""
         self.say(event)
         if self._open:
             self._socket.settimeout(1.0)
             with contextlib.suppress(OSError):  # it sees the end of the stream all the same
                 self._socket.sendall(self._out)
-            self._socket.close()
 
     def close(self) -> None:
         """Drop the daemon."""

@@ -136,12 +136,15 @@ class SupervisedHand:
             self._writer.write(_LENGTH.pack(len(data)) + data)
 
     async def _read(self) -> None:
+        reason = "its supervisor died"
         try:
-            while (event := await _frame(self._reader))["event"] != "ended":
+            while True:
+                event = await _frame(self._reader)
+                if event["event"] == "ended":
+                    reason = str(event["reason"])
                 self._take(event)
-            reason = str(event["reason"])
         except (asyncio.IncompleteReadError, ConnectionError):
-            reason = "its supervisor died"
+            pass  # the end of the stream is the end of the supervisor
         except (ValueError, KeyError, TypeError) as error:
             reason = f"its supervisor said what is not understood: {error!r}"
         if not self._detached:

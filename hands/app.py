@@ -1,0 +1,168 @@
+"""The daemon as a process: its identity, its hands, its link, until it is told to stop."""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from carpal.config import state_dir
+from carpal.errors import CarpalError, refuse
+from carpal.identity import Role
+from carpal.process import until_stopped
+from carpal.proof import Token
+from carpal.ready import announce
+from carpal.status import Reason
+from carpal.v1 import orchestrator_pb2 as pb
+from hands import renewal, types
+from hands.api import HandType
+from hands.daemon import Daemon
+from hands.enroll import Links, enroll, links_path
+from hands.files import HandFiles, boot_id
+from hands.inventory import open_inventory
+from hands.journal import Journal
+from hands.service import HandService
+
+log = logging.getLogger(__name__)
+
+_GOODBYE = 3.0
+"""Seconds for the link to end in good order."""
+
+
+class HandConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `carpal hand run` may be told."""
+
+    state_dir: Path = msgspec.field(default_factory=state_dir)
+    hands_max: int = 16
+    """Hands that may exist at once."""
+    labels: dict[str, str] = {}
+    """Hints for placement; they decide nothing that matters."""
+
+
+async def run(
+    config: HandConfig,
+    stop: asyncio.Event,
+    *,
+    token: Token | None = None,
+    ready_fd: int | None = None,
+    hand_types: Mapping[str, HandType] | None = None,
+) -> None:
+    """Serve until `stop` is set; hands and their calls go on after it.
+
+    `token` is used when there is no valid identity, or one for another brain.
+    """
+    files = HandFiles(config.state_dir)
+    with files.only_process():
+        await _identify(files, token)
+        me = files.identity.load_valid().identity
+        if me.role is not Role.DAEMON:
+            raise refuse(
+                Reason.CONFIG_INVALID,
+                f"the identity in {files.identity_dir} is {me.uri}, not a daemon's",
+                action="enrol with `carpal hand enroll`",
+            )
+        with _open_journal(files.journal) as journal:
+            async with open_inventory(
+                journal=journal,
+                types=types.installed() if hand_types is None else hand_types,
+                folder=files.hands,
+                boot_id=boot_id(),
+                hands_max=config.hands_max,
+            ) as inventory:
+                welcomes = _Welcomes(files, ready_fd, me.name)
+                daemon = Daemon(
+                    files.identity,
+                    HandService(inventory, me.name, me.workspace),
+                    inventory,
+                    labels=config.labels,
+                    brains=welcomes.brains,
+                    welcomed=welcomes.welcomed,
+                )
+                await _serve(daemon, files, stop)
+
+
+async def _serve(daemon: Daemon, files: HandFiles, stop: asyncio.Event) -> None:
+    async with asyncio.TaskGroup() as group:
+        linking = group.create_task(daemon.run())
+        renewing = group.create_task(renewal.keep_renewed(files.identity))
+        try:
+            await until_stopped(stop, linking, renewing)
+            if daemon.stop("the daemon stops"):
+                await asyncio.wait({linking}, timeout=_GOODBYE)
+        finally:
+            linking.cancel()
+            renewing.cancel()
+
+
+async def _identify(files: HandFiles, token: Token | None) -> None:
+    """Enrol when that is needed; what is valid is never given up because it failed."""
+    if token is None:
+        return
+    valid = _has_valid_identity(files)
+    if valid and Links.load(links_path(files.identity_dir)).enrollment == token.address:
+        return  # enrolled with it, or with another of this brain: used once is enough
+    try:
+        enrolled = await enroll(token, files.identity_dir)
+    except CarpalError as error:
+        if not valid:
+            raise
+        log.warning("token not used; the identity stays", extra={"why": str(error)})
+    else:
+        log.info("enrolled", extra={"identity": enrolled.identity.uri})
+
+
+def _has_valid_identity(files: HandFiles) -> bool:
+    if not files.identity.exists():
+        return False
+    try:
+        return not files.identity.load().identity.expired(datetime.now(UTC))
+    except CarpalError as error:
+        log.warning("identity not usable", extra={"why": str(error)})
+        return False
+
+
+class _Welcomes:
+    """Where to dial, as the newest welcome said; and the first one, announced."""
+
+    def __init__(self, files: HandFiles, ready_fd: int | None, name: str) -> None:
+        self._path = links_path(files.identity_dir)
+        self._links = Links.load(self._path)
+        if not self._links.brains:
+            raise refuse(
+                Reason.CONFIG_INVALID,
+                f"{self._path} names no brain",
+                action="enrol with `carpal hand enroll`",
+            )
+        self._ready_fd = ready_fd
+        self._name = name
+
+    def brains(self) -> list[str]:
+        """`host:port` each."""
+        return list(self._links.brains)
+
+    def welcomed(self, welcome: pb.Welcome) -> None:
+        """Keep the brains it lists, beside those enrolment gave; say ready once."""
+        brains = tuple(dict.fromkeys((*welcome.brains, *self._links.brains)))
+        if brains != self._links.brains:
+            self._links = Links(brains, self._links.enrollment)
+            self._links.save(self._path)
+        fd, self._ready_fd = self._ready_fd, None
+        announce(fd, daemon_id=self._name, brain=welcome.brain)
+
+
+@contextmanager
+def _open_journal(path: Path) -> Iterator[Journal]:
+    try:
+        journal = Journal(path)
+    except sqlite3.DatabaseError as error:
+        raise refuse(
+            Reason.CONFIG_INVALID,
+            f"the journal {path} cannot be opened: {error}",
+            action="restore it or move it away; hands it knew are then ended",
+        ) from None
+    with closing(journal):
+        yield journal

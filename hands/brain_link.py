@@ -1,0 +1,199 @@
+"""The I/O shell around one link to one brain: reads, writes, ticks, answers.
+
+One reader, one writer that drains the outbox, one ticker, and a task for each
+request being answered. Whatever ends the link stops none of what the requests
+started: answers that find it gone are dropped, for the journal has the truth.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+
+from carpal.client import from_rpc
+from carpal.coalesce import Outbox
+from carpal.errors import CarpalError, refuse, to_status
+from carpal.link import (
+    Abandoned,
+    Closed,
+    Contact,
+    Event,
+    Link,
+    PeerDraining,
+    Requested,
+    Side,
+    Welcomed,
+)
+from carpal.status import Reason
+from carpal.v1 import orchestrator_pb2 as pb
+from hands import dispatch
+from hands.inventory import Inventory
+from hands.service import HandService
+
+log = logging.getLogger(__name__)
+
+_FLUSH = 2.0
+"""Seconds for the last messages, goodbye among them, to leave."""
+
+Stream = grpc.aio.StreamStreamCall[pb.ConnectRequest, pb.ConnectResponse]
+OnWelcome = Callable[[pb.Welcome], Awaitable[None]]
+
+
+class BrainLink:
+    """One link, from hello to its end."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        peer: str,
+        hello: pb.Hello,
+        service: HandService,
+        inventory: Inventory,
+        *,
+        on_welcome: OnWelcome,
+    ) -> None:
+        """`peer` says who is linked to, in words."""
+        self._stream = stream
+        self._peer = peer
+        self._service = service
+        self._inventory = inventory
+        self._on_welcome = on_welcome
+        self._link = Link(Side.DAEMON, time.monotonic(), hello)
+        self._outbox: Outbox[pb.DaemonMessage] = Outbox()
+        self._answering: dict[int, asyncio.Task[None]] = {}
+        self._capacity = hello.capacity
+        self._ended: asyncio.Future[CarpalError | None] = asyncio.get_running_loop().create_future()
+        self._ticking = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve until the link ends. Raises what it ended with, unless that was a goodbye."""
+        async with asyncio.TaskGroup() as group:
+            writer = group.create_task(self._write())
+            tasks = [group.create_task(self._read(group)), group.create_task(self._tick(group))]
+            self._flush()
+            try:
+                error = await asyncio.shield(self._ended)
+                self._outbox.close()
+                await asyncio.wait({writer}, timeout=_FLUSH)
+            finally:
+                self._stream.cancel()
+                for task in (writer, *tasks, *self._answering.values()):
+                    task.cancel()
+        if error is not None:
+            raise error
+
+    def end(self, reason: str) -> None:
+        """End the link on purpose; the brain may settle nothing by it."""
+        self._link.drain(pb.Drain(reason=reason))
+        self._link.goodbye(reason)
+        self._end(None)
+
+    async def _read(self, group: asyncio.TaskGroup) -> None:
+        try:
+            while isinstance(frame := await self._stream.read(), pb.ConnectResponse):
+                self._link.receive(list(frame.messages), time.monotonic())
+                await self._handle(group)
+            self._link.eof(f"{self._peer} ended the stream")
+        except grpc.aio.AioRpcError as error:
+            self._end(from_rpc(error, self._peer))
+        await self._handle(group)
+
+    async def _handle(self, group: asyncio.TaskGroup) -> None:
+        for event in self._link.events():
+            await self._take(event, group)
+        self._flush()
+        self._ticking.set()
+
+    async def _take(self, event: Event, group: asyncio.TaskGroup) -> None:
+        match event:
+            case Welcomed(welcome):
+                await self._on_welcome(welcome)
+            case Requested(request):
+                task = group.create_task(self._answer(request))
+                self._answering[request.request_id] = task
+            case Abandoned(request_id):
+                self._abandon(request_id)
+            case Contact(lease_left):
+                # A brain without a live lease of its own may be alone on its side of a cut.
+                if lease_left > 0:
+                    await self._inventory.contact()
+            case PeerDraining(drain):
+                group.create_task(self._leave(drain))
+            case Closed(error, reason):
+                log.info("link closed", extra={"peer": self._peer, "reason": reason})
+                self._end(error)
+
+    async def _answer(self, request: pb.Request) -> None:
+        async for reply in dispatch.answer(self._service, request):
+            if reply.last:
+                self._answering.pop(request.request_id, None)
+            self._link.reply(reply)
+            self._tell_capacity()
+            self._flush()
+
+    def _abandon(self, request_id: int) -> None:
+        """Stop answering; the answer's end is still said, so that both ends forget it."""
+        task = self._answering.pop(request_id, None)
+        if task is not None:
+            task.cancel()
+            why = to_status(refuse(Reason.UNAVAILABLE, "the answer was abandoned"))
+            self._link.reply(pb.Reply(request_id=request_id, last=True, status=why))
+
+    async def _leave(self, drain: pb.Drain) -> None:
+        """The brain goes away: dial another once it asks for it."""
+        await asyncio.sleep(drain.reconnect_after.ToMilliseconds() / 1000)
+        self._link.goodbye("the brain drains")
+        self._end(None)
+
+    def _tell_capacity(self) -> None:
+        capacity = capacity_of(self._inventory)
+        if capacity != self._capacity:
+            self._capacity = capacity
+            self._link.capacity(capacity)
+
+    async def _tick(self, group: asyncio.TaskGroup) -> None:
+        while not self._ended.done():
+            wait = max(0.0, self._link.next_tick() - time.monotonic())
+            self._ticking.clear()
+            try:
+                async with asyncio.timeout(wait):
+                    await self._ticking.wait()
+            except TimeoutError:
+                self._link.tick(time.monotonic())
+                self._tell_capacity()
+                await self._handle(group)
+
+    async def _write(self) -> None:
+        try:
+            async for batch in self._outbox.frames():
+                await self._stream.write(pb.ConnectRequest(messages=batch))
+            await self._stream.done_writing()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return  # the stream is over; the reader learns why
+
+    def _flush(self) -> None:
+        for message, urgent in self._link.outgoing():
+            if isinstance(message, pb.DaemonMessage):
+                self._outbox.put(message, urgent=urgent)
+
+    def _end(self, error: CarpalError | None) -> None:
+        if not self._ended.done():
+            self._flush()
+            self._ended.set_result(error)
+
+
+def capacity_of(inventory: Inventory) -> pb.Capacity:
+    """Room for hands, as the brain is told."""
+    return pb.Capacity(
+        hands_max=inventory.hands_max, hands=inventory.count, draining=inventory.draining
+    )
+
+
+def connect(channel: grpc.aio.Channel) -> Any:
+    """The control stream on a channel."""
+    from carpal.v1 import orchestrator_pb2_grpc
+
+    return orchestrator_pb2_grpc.OrchestratorStub(channel).Connect()

@@ -1,0 +1,102 @@
+"""`carpal hand`: enrol this machine, run its daemon."""
+
+import asyncio
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from carpal import config, logs, process
+from carpal.errors import refuse
+from carpal.proof import Token, parse_token
+from carpal.status import Reason
+
+_STATE = click.option(
+    "--state-dir",
+    envvar="CARPAL_STATE",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where state lives (CARPAL_STATE).",
+)
+_TOKEN_MAX = 8192
+"""Characters; a token has a few hundred."""
+
+
+@click.group()
+def hand() -> None:
+    """The hand daemon on this machine."""
+
+
+@hand.command("enroll")
+@_STATE
+@click.option(
+    "--token-file",
+    required=True,
+    type=click.File(),
+    help="File that holds the token of `carpal fleet token`; '-' for stdin.",
+)
+def enroll_command(state_dir: Path | None, token_file: TextIO) -> None:
+    """Turn a one-use token into this machine's identity."""
+    from hands.enroll import enroll
+    from hands.files import HandFiles
+
+    logs.setup()
+    files = HandFiles(config.state_dir(state_dir))
+    token = _read_token(token_file)
+    with files.only_process():
+        enrolled = asyncio.run(enroll(token, files.identity_dir))
+    click.echo(f"enrolled as {enrolled.identity.uri}")
+    click.echo(f"valid until {enrolled.identity.not_after:%F %T} UTC; it renews itself")
+    click.echo(f"next: carpal hand run --state-dir {config.state_dir(state_dir)}")
+
+
+@hand.command()
+@_STATE
+@click.option(
+    "--token-file",
+    type=click.File(),
+    help="Enrol with this token first, if there is no valid identity; '-' for stdin.",
+)
+@click.option("--hands-max", type=click.IntRange(0, 10_000), help="Hands at once.  [16]")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A placement hint.")
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file.")
+@click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
+@click.option("--ready-fd", type=int, hidden=True)
+def run(  # noqa: PLR0917 - click passes by name
+    state_dir: Path | None,
+    token_file: TextIO | None,
+    hands_max: int | None,
+    labels: tuple[str, ...],
+    config_file: Path | None,
+    log_json: bool,
+    ready_fd: int | None,
+) -> None:
+    """Run the daemon: dial a brain and serve hands until told to stop.
+
+    SIGTERM ends the link in good order; hands and their calls go on and are
+    taken up again at the next start.
+    """
+    from hands import app
+
+    logs.setup(json=log_json)
+    flags = {
+        "state_dir": state_dir,
+        "hands_max": hands_max,
+        "labels": dict(_label(one) for one in labels) or None,
+    }
+    settings = config.load(app.HandConfig, "hand", flags, config_file)
+    token = None if token_file is None else _read_token(token_file)
+    process.run(lambda stop: app.run(settings, stop, token=token, ready_fd=ready_fd))
+
+
+def _read_token(file: TextIO) -> Token:
+    # One line: whoever pipes it in may keep the pipe open.
+    return parse_token(file.readline(_TOKEN_MAX).strip())
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise refuse(
+            Reason.CONFIG_INVALID, f"--label {text!r} is not KEY=VALUE", action="correct it"
+        )
+    return key, value

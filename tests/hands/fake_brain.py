@@ -1,0 +1,122 @@
+"""A brain's end of the link and nothing else: it admits daemons and asks what tests ask."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+
+from brain.daemon_link import DaemonLink
+from carpal.errors import refuse
+from carpal.identity import Role
+from carpal.server import Context, caller, not_built, serve
+from carpal.status import Reason
+from carpal.tls import server_credentials
+from carpal.v1 import hand_pb2, orchestrator_pb2_grpc
+from carpal.v1 import orchestrator_pb2 as pb
+from tests.hands.place import PATIENCE
+from tests.pki import Pki
+
+HEARTBEAT = 0.2
+
+
+class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
+    """Serves Connect over mutual TLS."""
+
+    Wake = Attach = Watch = ListDaemons = ListHands = not_built
+    DrainDaemon = QuarantineDaemon = ReadBlob = WriteBlob = not_built
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.address = ""
+        self.lease_left = 10.0
+        self.epoch = 0
+        self.brains: list[str] = []
+        self.admits = True
+        self.links: asyncio.Queue[DaemonLink] = asyncio.Queue()
+
+    async def Connect(  # type: ignore[override] # it writes by context
+        self, request_iterator: AsyncIterator[pb.ConnectRequest], context: Context
+    ) -> None:
+        link = DaemonLink(caller(context), lambda: self.lease_left)
+        await link.serve(request_iterator, context, self._admit)
+
+    async def _admit(self, link: DaemonLink, _hello: pb.Hello, protocol: int) -> pb.Welcome:
+        if not self.admits:
+            raise refuse(Reason.UNAVAILABLE, "this brain stops")
+        self.epoch += 1
+        welcome = pb.Welcome(
+            protocol=protocol, epoch=self.epoch, brain=self.name, brains=self.brains
+        )
+        welcome.heartbeat_interval.FromMilliseconds(int(HEARTBEAT * 1000))
+        welcome.silence_limit.FromMilliseconds(int(HEARTBEAT * 10_000))
+        self.links.put_nowait(link)
+        return welcome
+
+    async def link(self) -> "Asked":
+        """The next link that comes, open."""
+        async with asyncio.timeout(PATIENCE):
+            link = await self.links.get()
+            while not link.open:  # noqa: ASYNC110 - the welcome goes right after
+                await asyncio.sleep(0)
+        return Asked(link)
+
+
+class Asked:
+    """Short ways to ask over a link."""
+
+    def __init__(self, link: DaemonLink) -> None:
+        self.link = link
+        self.driver = hand_pb2.Driver(session_id="s", epoch=1, workspace="default")
+
+    async def replies(self, request: pb.Request) -> AsyncIterator[pb.Reply]:
+        """All replies; raises the daemon's refusal."""
+        async for reply in self.link.call(request):
+            yield reply
+
+    async def ask(self, **call: Any) -> pb.Reply:
+        """The last reply to a request."""
+        async with asyncio.timeout(PATIENCE):
+            async for reply in self.replies(pb.Request(**call)):
+                last = reply
+        return last
+
+    async def provision(self, hand_id: str, deadline: float = 60.0) -> hand_pb2.ProvisionResult:
+        """A process hand."""
+        request = hand_pb2.ProvisionRequest(driver=self.driver, hand_id=hand_id, type="process")
+        request.orphan_deadline.FromMilliseconds(int(deadline * 1000))
+        return (await self.ask(provision=request)).provision.result
+
+    def execute(self, hand_id: str, call_id: str, command: str) -> AsyncIterator[pb.Reply]:
+        """A bash call's replies."""
+        given = hand_pb2.ExecuteRequest(
+            driver=self.driver, hand_id=hand_id, call_id=call_id, name="bash", input=_json(command)
+        )
+        return self.replies(pb.Request(execute=given))
+
+
+def _json(command: str) -> bytes:
+    return json.dumps({"command": command}).encode()
+
+
+@asynccontextmanager
+async def brain(pki: Pki, name: str, listen: str = "127.0.0.1:0") -> AsyncIterator[FakeBrain]:
+    """A brain that serves."""
+    fake = FakeBrain(name)
+
+    def register(server: grpc.aio.Server) -> None:
+        orchestrator_pb2_grpc.add_OrchestratorServicer_to_server(fake, server)
+
+    files = pki.issue(Role.BRAIN, name)
+    async with serve(listen, server_credentials(files), register) as server:
+        fake.address = server.address
+        fake.brains = [server.address]
+        yield fake
+
+
+async def next_reply(replies: AsyncIterator[pb.Reply]) -> pb.Reply:
+    """One more, in good time."""
+    async with asyncio.timeout(PATIENCE):
+        return await anext(replies)

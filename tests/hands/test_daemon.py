@@ -1,0 +1,295 @@
+"""The daemon over real mutual TLS: it links, answers, comes back, and stops in good order."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from carpal.errors import CarpalError
+from carpal.identity import Role
+from carpal.status import Code, Reason
+from carpal.v1 import hand_pb2
+from carpal.v1 import orchestrator_pb2 as pb
+from hands import app
+from hands.builtin.process import ProcessType
+from hands.enroll import Links, links_path
+from hands.files import HandFiles
+from hands.inside import tree
+from hands.journal import Journal
+from tests.hands.fake_brain import Asked, FakeBrain, brain, next_reply
+from tests.hands.place import PATIENCE, until
+from tests.pki import Pki
+
+
+class Machine:
+    """One machine's state folder and the daemon that runs on it."""
+
+    def __init__(self, pki: Pki, state: Path) -> None:
+        self.pki = pki
+        self.state = state
+        self.files = HandFiles(state)
+        pki.issue(Role.DAEMON, "d", pool="p", directory=self.files.identity_dir)
+
+    def dials(self, *brains: FakeBrain) -> None:
+        """Where it dials."""
+        links = Links(tuple(one.address for one in brains), "127.0.0.1:1")
+        links.save(links_path(self.files.identity_dir))
+
+    @asynccontextmanager
+    async def daemon(self, hands_max: int = 4) -> AsyncIterator[asyncio.Event]:
+        """The daemon, running; yields its stop event, which the end sets."""
+        stop = asyncio.Event()
+        config = app.HandConfig(state_dir=self.state, hands_max=hands_max, labels={"rack": "7"})
+        running = asyncio.create_task(app.run(config, stop, hand_types={"process": ProcessType()}))
+        try:
+            yield stop
+        finally:
+            stop.set()
+            async with asyncio.timeout(PATIENCE):
+                await running
+
+    def kill_hands(self) -> None:
+        """End what the tests left."""
+        if self.files.hands.exists():
+            for folder in self.files.hands.iterdir():
+                tree.kill_marked(f"CARPAL_HAND={folder.name}")
+
+
+@pytest.fixture
+def pki(tmp_path: Path) -> Pki:
+    """A trust domain."""
+    return Pki(tmp_path / "pki")
+
+
+@pytest.fixture
+async def one(pki: Pki) -> AsyncIterator[FakeBrain]:
+    """A brain."""
+    async with brain(pki, "brain-1") as serving:
+        yield serving
+
+
+@pytest.fixture
+async def machine(pki: Pki, tmp_path: Path, one: FakeBrain) -> AsyncIterator[Machine]:
+    """A machine enrolled with that brain."""
+    enrolled = Machine(pki, tmp_path / "state")
+    enrolled.dials(one)
+    yield enrolled
+    enrolled.kill_hands()
+
+
+async def test_a_daemon_says_who_it_is_and_runs_calls_with_live_output(
+    machine: Machine, one: FakeBrain
+) -> None:
+    async with machine.daemon():
+        asked = await one.link()
+        hello = asked.link.hello
+        assert (hello.daemon_id, hello.labels["rack"]) == ("d", "7")
+        assert [kind.type for kind in hello.types] == ["process"]
+        assert hello.capacity.hands_max == 4
+        result = await asked.provision("h")
+        assert (result.journal_id, result.boot_id) == (hello.journal_id, hello.boot_id)
+        replies = asked.execute("h", "c", "echo up; read x < go; echo done")
+        await _fifo(machine)
+        first = await next_reply(replies)
+        assert (first.execute.output.data, first.last) == (b"up\n", False)
+        _let_go(machine)
+        assert (await next_reply(replies)).execute.output.data == b"done\n"
+        last = await next_reply(replies)
+        assert (last.execute.result.content, last.last) == ("up\ndone\n", True)
+        await until(lambda: asked.link.capacity.hands == 1, "the brain was not told of the hand")
+
+
+async def _fifo(machine: Machine) -> None:
+    """Make what `_let_go` opens, before the command that waits at it gets there."""
+    os.mkfifo(machine.files.hands / "h/workspace/go")
+
+
+def _let_go(machine: Machine) -> None:
+    (machine.files.hands / "h/workspace/go").write_text("x\n")
+
+
+async def test_a_cut_link_stops_nothing_and_the_daemon_comes_back_l09(
+    machine: Machine, one: FakeBrain
+) -> None:
+    async with machine.daemon():
+        asked = await one.link()
+        await asked.provision("h")
+        await _fifo(machine)
+        replies = asked.execute("h", "c", "echo up; read x < go; echo ran >> log; cat log")
+        await next_reply(replies)
+        asked.link.end(None)
+        with pytest.raises(CarpalError):
+            await next_reply(replies)
+        again = await one.link()
+        replies = again.execute("h", "c", "echo up; read x < go; echo ran >> log; cat log")
+        assert (await next_reply(replies)).execute.output.data == b"up\n"
+        _let_go(machine)
+        async for reply in replies:
+            last = reply
+        assert last.execute.result.content == "up\nran\n"
+
+
+async def test_when_a_brain_dies_the_daemon_dials_another_it_was_told_of(
+    machine: Machine, one: FakeBrain, pki: Pki
+) -> None:
+    async with brain(pki, "brain-2") as two:
+        one.brains.append(two.address)
+        async with machine.daemon():
+            asked = await one.link()
+            await asked.provision("h")
+            one.admits = False
+            two.epoch = one.epoch
+            asked.link.end(None)
+            listed = await (await two.link()).ask(list_hands=hand_pb2.ListHandsRequest())
+            assert [info.hand_id for info in listed.list_hands.hands] == ["h"]
+    kept = Links.load(links_path(machine.files.identity_dir))
+    assert kept.brains == (two.address, one.address)
+
+
+async def test_a_brain_that_drains_is_left_for_another_and_calls_go_on(
+    machine: Machine, one: FakeBrain, pki: Pki
+) -> None:
+    async with brain(pki, "brain-2") as two:
+        one.brains.append(two.address)
+        async with machine.daemon():
+            asked = await one.link()
+            await asked.provision("h")
+            await _fifo(machine)
+            await next_reply(asked.execute("h", "c", "echo up; read x < go; echo done"))
+            one.admits = False
+            two.epoch = one.epoch
+            asked.link.drain("deploy")
+            again = await two.link()
+            replies = again.execute("h", "c", "echo up; read x < go; echo done")
+            await next_reply(replies)
+            _let_go(machine)
+            async for reply in replies:
+                last = reply
+            assert last.execute.result.content == "up\ndone\n"
+
+
+async def test_an_unknown_request_is_answered_with_its_id_not_with_silence(
+    machine: Machine, one: FakeBrain
+) -> None:
+    async with machine.daemon():
+        asked = await one.link()
+        unknown = pb.Request.FromString(b"\xfa\x07\x00")  # field 127, of a newer brain
+        with pytest.raises(CarpalError) as caught:
+            async for _ in asked.replies(unknown):
+                pass
+        assert caught.value.code == Code.UNIMPLEMENTED
+        with pytest.raises(CarpalError) as caught:
+            await asked.ask(transfer=hand_pb2.TransferRequest())
+        assert caught.value.reason == Reason.NOT_BUILT
+
+
+async def test_contact_counts_only_while_the_brains_own_lease_lives_l13(
+    machine: Machine, one: FakeBrain
+) -> None:
+    async with machine.daemon():
+        asked = await one.link()
+        await asked.provision("h", deadline=1.0)
+        for number in range(3):
+            await _result(asked, f"c{number}", "sleep 0.6; echo on")
+        one.lease_left = 0.0
+        result = await _result(asked, "c", "sleep 60")
+        assert result.outcome == hand_pb2.OUTCOME_LOST
+        assert "orphan deadline" in result.content
+
+
+async def _result(asked: Asked, call_id: str, command: str) -> hand_pb2.Result:
+    async with asyncio.timeout(PATIENCE):
+        async for reply in asked.execute("h", call_id, command):
+            last = reply
+    return last.execute.result
+
+
+async def test_stopping_says_drain_and_goodbye_and_calls_go_on(
+    machine: Machine, one: FakeBrain
+) -> None:
+    async with machine.daemon():
+        asked = await one.link()
+        await asked.provision("h")
+        await _fifo(machine)
+        replies = asked.execute("h", "c", "echo up; read x < go; echo ran >> log; cat log")
+        await next_reply(replies)
+    assert asked.link.draining
+    with pytest.raises(CarpalError):
+        await next_reply(replies)
+    _let_go(machine)
+    async with machine.daemon():
+        again = await one.link()
+        assert again.link.hello.instance_id != asked.link.hello.instance_id
+        assert again.link.hello.journal_id == asked.link.hello.journal_id
+        result = await _result(again, "c", "echo up; read x < go; echo ran >> log; cat log")
+        assert result.content == "up\nran\n"
+
+
+async def test_a_daemon_obeys_no_link_older_than_its_newest_l06(
+    machine: Machine, one: FakeBrain
+) -> None:
+    one.epoch = 6
+    async with machine.daemon():
+        await (await one.link()).ask(list_hands=hand_pb2.ListHandsRequest())
+    one.epoch = 4
+    async with machine.daemon():
+        for refused in (5, 6, 7):
+            asked = await one.link()
+            assert asked.link.hello.last_epoch == 7
+            with pytest.raises(CarpalError):
+                await asked.ask(list_hands=hand_pb2.ListHandsRequest())
+            assert one.epoch == refused
+        await (await one.link()).ask(list_hands=hand_pb2.ListHandsRequest())
+    journal = Journal(machine.files.journal)
+    assert journal.note("last_epoch") == "8"
+    journal.close()
+
+
+async def test_a_reader_that_left_ends_the_answer_and_not_the_call(
+    machine: Machine, one: FakeBrain
+) -> None:
+    async with machine.daemon():
+        asked = await one.link()
+        await asked.provision("h")
+        await _fifo(machine)
+        replies = asked.link.call(
+            pb.Request(execute=_execute(asked, "echo up; read x < go; echo ran > log"))
+        )
+        await next_reply(replies)
+        await replies.aclose()  # type: ignore[attr-defined]
+        await until(lambda: not asked.link._link.unfinished, "the answer goes on")
+        _let_go(machine)
+        result = await _result(asked, "c2", "cat log")
+        assert result.content == "ran\n"
+
+
+def _execute(asked: Asked, command: str) -> hand_pb2.ExecuteRequest:
+    return hand_pb2.ExecuteRequest(
+        driver=asked.driver,
+        hand_id="h",
+        call_id="c",
+        name="bash",
+        input=json.dumps({"command": command}).encode(),
+    )
+
+
+async def test_two_daemons_on_one_state_folder_are_refused(
+    machine: Machine, one: FakeBrain
+) -> None:
+    async with machine.daemon():
+        await one.link()
+        with pytest.raises(CarpalError) as caught:
+            await app.run(app.HandConfig(state_dir=machine.state), asyncio.Event())
+        assert caught.value.reason == Reason.CONFIG_INVALID
+        assert "another daemon" in caught.value.message
+
+
+async def test_without_an_identity_it_says_to_enrol(tmp_path: Path) -> None:
+    with pytest.raises(CarpalError) as caught:
+        await app.run(app.HandConfig(state_dir=tmp_path), asyncio.Event())
+    assert caught.value.reason == Reason.CONFIG_INVALID
+    assert "enrol" in str(caught.value)

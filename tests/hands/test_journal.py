@@ -1,0 +1,108 @@
+"""The journal: written before what it announces, and there after any death of the process."""
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hands.journal import HandRow, Journal
+
+ROW = HandRow("h", "provisioning", "process", "default", b"digest", "boot", 1.5, 600.0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+def test_every_change_raises_the_sequence_by_one_and_survives_reopening(path: Path) -> None:
+    journal = Journal(path)
+    steps: list[Callable[[], None]] = [
+        lambda: journal.raise_epoch("s", 3),
+        lambda: journal.provisioning(ROW, "s"),
+        lambda: journal.provisioned("h", {"pid": 1}, b"result"),
+        lambda: journal.accepted("h", "c", b"d"),
+        lambda: journal.starting("h", "c"),
+        lambda: journal.running("h", "c", 7, 8),
+        lambda: journal.terminal("h", "c", "ok", b"done"),
+        lambda: journal.acknowledged("h", "c"),
+        lambda: journal.tombstone("h", "t"),
+        lambda: journal.keep_note("name", "value"),
+    ]
+    for number, step in enumerate(steps, start=1):
+        step()
+        assert journal.sequence == number
+    journal.close()
+    again = Journal(path)
+    assert again.journal_id == journal.journal_id
+    assert again.sequence == len(steps)
+    assert again.epoch("s") == 3
+    assert again.note("name") == "value"
+    hand = again.hand("h")
+    assert hand is not None
+    assert (hand.state, hand.facts, hand.result) == ("live", {"pid": 1}, b"result")
+    assert again.sessions_of("h") == ["s"]
+    call, tomb = again.call("h", "c"), again.call("h", "t")
+    assert call is not None
+    assert (call.state, call.outcome, call.result) == ("acknowledged", "ok", None)
+    assert (call.pid, call.start_time, call.digest) == (7, 8, b"d")
+    assert tomb is not None
+    assert tomb.state == "tombstone"
+    again.close()
+
+
+def test_open_calls_come_in_the_order_they_were_accepted(path: Path) -> None:
+    journal = Journal(path)
+    for name in ("z", "a", "m", "k"):
+        journal.accepted("h", name, b"")
+    journal.terminal("h", "m", "ok", b"")
+    assert [call.call_id for call in journal.open_calls("h")] == ["z", "a", "k"]
+    journal.close()
+
+
+def test_a_call_is_accepted_once(path: Path) -> None:
+    journal = Journal(path)
+    journal.accepted("h", "c", b"1")
+    sequence = journal.sequence
+    with pytest.raises(sqlite3.IntegrityError):
+        journal.accepted("h", "c", b"2")
+    assert journal.sequence == sequence
+    call = journal.call("h", "c")
+    assert call is not None
+    assert call.digest == b"1"
+    journal.close()
+
+
+def test_a_released_hand_leaves_its_id_and_nothing_else(path: Path) -> None:
+    journal = Journal(path)
+    journal.provisioning(ROW, "s")
+    journal.accepted("h", "c", b"")
+    journal.released("h")
+    hand = journal.hand("h")
+    assert hand is not None
+    assert hand.state == "released"
+    assert journal.hands() == []
+    assert journal.call("h", "c") is None
+    assert journal.sessions_of("h") == []
+    journal.close()
+
+
+def test_what_was_written_survives_the_kill_of_its_process(path: Path) -> None:
+    program = (
+        "import os, signal, sys; from pathlib import Path; from hands.journal import Journal;"
+        "journal = Journal(Path(sys.argv[1])); journal.accepted('h', 'c', b'');"
+        "journal.starting('h', 'c'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    root = Path(__file__).parents[2]
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(path)], cwd=root, check=False, timeout=20
+    )
+    assert ended.returncode == -9
+    journal = Journal(path)
+    call = journal.call("h", "c")
+    assert call is not None
+    assert call.state == "starting"
+    journal.close()

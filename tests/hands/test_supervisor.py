@@ -1,0 +1,134 @@
+"""The supervisor by itself: what it needs, and whom it listens to."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hands.api import Call, HandLost, Order, Result
+from hands.builtin.process import ProcessType
+from hands.builtin.supervised import SupervisedHand
+from hands.inside import schema, tree
+from tests.hands.place import PATIENCE, Place, until
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_it_needs_nothing_but_the_standard_library() -> None:
+    program = (
+        "import sys, json; sys.argv = ['x']; sys.path.append(sys.argv[0]);"
+        f"sys.path.append({str(ROOT)!r}); import hands.supervisor;"
+        "print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program], capture_output=True, check=True, timeout=20
+    )
+    beyond = set(json.loads(ran.stdout)) - set(sys.stdlib_module_names) - {"hands", "__main__"}
+    assert not beyond
+
+
+def _order(folder: Path, hand_id: str = "h") -> Order:
+    folder.mkdir(mode=0o700)
+    return Order(hand_id, folder, {}, {}, 60.0)
+
+
+async def test_a_call_id_runs_once_even_when_it_is_asked_twice_h43(tmp_path: Path) -> None:
+    made = await ProcessType().provision(_order(tmp_path / "f"), lambda _: None)
+    hand = made.hand
+    call = Call("c", "bash", {"command": "echo ran >> log; cat log"})
+    results = []
+    for _ in range(3):  # asked again while held, and once forgotten
+        async with asyncio.timeout(PATIENCE):
+            results += [step async for step in hand.execute(call) if isinstance(step, Result)]
+        if len(results) == 2:
+            await hand.acknowledge("c")
+    assert [one.content for one in results[:2]] == ["ran\n", "ran\n"]
+    assert results[2].outcome == "interrupted"
+    assert "came before" in results[2].content
+    assert (tmp_path / "f/workspace/log").read_text() == "ran\n"
+    await hand.release()
+
+
+async def test_a_newer_daemon_takes_over_and_is_told_everything_h44(tmp_path: Path) -> None:
+    order = _order(tmp_path / "f")
+    made = await ProcessType().provision(order, lambda _: None)
+    first = made.hand
+    steps = first.execute(Call("c", "bash", {"command": "echo up; sleep 0.3; echo done"}))
+    async with asyncio.timeout(PATIENCE):
+        await anext(steps)
+        second = await ProcessType().adopt("h", order.folder, made.state)
+        assert second.held == {"c"}
+        results = [s async for s in second.attach("c") if isinstance(s, Result)]
+        assert results[0].content == "up\ndone\n"
+        with pytest.raises(HandLost):
+            async for _ in steps:
+                pass
+    await second.release()
+    await first.detach()
+    pid, start = made.state["pid"], made.state["start"]
+    await until(lambda: not tree.alive(pid, start), "the supervisor lives on")
+
+
+async def test_only_the_very_supervisor_is_adopted(tmp_path: Path) -> None:
+    order = _order(tmp_path / "f")
+    made = await ProcessType().provision(order, lambda _: None)
+    wrong = {**made.state, "start": made.state["start"] + 1}
+    with pytest.raises(HandLost, match="gone"):
+        await ProcessType().adopt("h", order.folder, wrong)
+    await made.hand.release()
+    with pytest.raises(HandLost):
+        await SupervisedHand.connect(order.folder)
+
+
+async def test_a_state_folder_of_any_depth_will_do(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 120)
+    deep.mkdir()
+    made = await ProcessType().provision(_order(deep / ("f" * 100)), lambda _: None)
+    await made.hand.release()
+
+
+async def test_a_supervisor_told_to_end_by_a_signal_takes_everything_along_h46(
+    place: Place, hand: str
+) -> None:
+    call = place.begin(place.request(hand, command="setsid sleep 60 & echo up; sleep 61"))
+    await call.output()
+    supervisor = tree.find(place.supervisor(hand))
+    assert supervisor is not None
+    below = tree.descendants(supervisor.pid)
+    tree.send(supervisor, 15)
+    assert "SIGTERM" in (await call.result()).content
+    assert not [p for p in below if tree.alive(p.pid, p.start)]
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        ({"a": 1, "b": ["x"]}, None),
+        ([], "input"),
+        ({"b": []}, "a"),
+        ({"a": 1.5}, "a"),
+        ({"a": 11}, "a"),
+        ({"a": 1, "b": []}, "b"),
+        ({"a": 1, "b": ["x", 2]}, "b[1]"),
+        ({"a": 1, "c": {"d": 1}}, "c.d"),
+        ({"a": 1, "z": 1}, "z"),
+    ],
+)
+def test_the_first_thing_that_does_not_fit_a_schema_is_named(
+    value: object, field: str | None
+) -> None:
+    shape: schema.Schema = {
+        "type": "object",
+        "required": ["a"],
+        "additionalProperties": False,
+        "properties": {
+            "a": {"type": "integer", "minimum": 0, "maximum": 10},
+            "b": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2},
+            "c": {"type": "object", "properties": {"d": {"type": "boolean"}}},
+        },
+    }
+    problem = schema.check(shape, value)
+    assert (problem.field if problem else None) == field
