@@ -34,7 +34,9 @@ class Command:
     def __init__(self, scratch: Path, environ: Mapping[str, str] | None = None) -> None:
         self.environ = {
             **{key: value for key, value in os.environ.items() if not key.startswith("CARPAL_")},
-            "PYTHONPATH": os.pathsep.join((str(_metadata(scratch)), str(ROOT))),
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, (str(_metadata(scratch)), str(ROOT), os.environ.get("PYTHONPATH")))
+            ),
             "PYTHONUNBUFFERED": "1",
             **(environ or {}),
         }
