@@ -43,4 +43,4 @@ def run(
         from brain import app
     loaded = load(app.BrainConfig, "brain", settings, config)
     state = find_state(state_dir)
-    run_process(lambda stop: app.run(loaded, state, stop, ready_fd))
+    run_process(lambda stop: app.run(loaded, state, stop, ready_fd), server=True)

@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 
-def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+def run(main: Callable[[asyncio.Event], Awaitable[None]], *, server: bool = False) -> None:
     """Run `main` until it returns; SIGTERM or SIGINT sets its stop event.
 
-    A second signal cancels it. uvloop is used when it is installed.
+    A second signal cancels it. A `server` runs on uvloop when it is installed;
+    what spawns children does not: uvloop misses the end of their output when
+    a grandchild lives on.
     """
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=_loop_factory() if server else None) as runner:
         runner.run(_with_signals(main))
 
 

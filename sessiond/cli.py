@@ -35,4 +35,4 @@ def run(
         from sessiond import app
     settings = load(app.SessiondConfig, "sessiond", {"listen": listen}, config)
     state = find_state(state_dir)
-    run_process(lambda stop: app.run(settings, state, stop, ready_fd))
+    run_process(lambda stop: app.run(settings, state, stop, ready_fd), server=True)

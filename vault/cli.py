@@ -121,4 +121,4 @@ def run(
         {"state_dir": state_dir, "listen": listen},
         config_file,
     )
-    process.run(lambda stop: app.run(settings, stop, ready_fd))
+    process.run(lambda stop: app.run(settings, stop, ready_fd), server=True)
