@@ -17,6 +17,7 @@ from brain.model import Model
 from brain.orchestrator import OrchestratorService
 from brain.presence import Presence
 from brain.relay import HandRelay
+from brain.runner import DEFAULT_HARNESS, load_harness
 from brain.scheduler import Scheduler
 from brain.watch import WatchHub
 from carpal.client import dial
@@ -112,6 +113,8 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
         scheduler = Scheduler(
             sessions, keeper, appender, fleet, hub, model=model, hand_idle=config.hand_idle
         )
+        load_harness(DEFAULT_HARNESS)
+        await Model.warm()
         await presence.take()
         async with asyncio.TaskGroup() as group:
             tasks = [

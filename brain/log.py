@@ -47,7 +47,6 @@ class Appender:
         self._waiting: dict[int, _Waiting] = {}
         self._outbox: Outbox[session_pb2.AppendGroup] | None = None
         self._sequence = 0
-        self._arrived = asyncio.Event()
 
     async def append(
         self, session_id: str, events: Sequence[New], epoch: int, *, wake: bool = False
@@ -71,7 +70,6 @@ class Appender:
         """Keep a stream to sessiond; runs until cancelled."""
         backoff = Backoff(0.05, 1.0)
         while True:
-            await self._arrived.wait()
             try:
                 with rpc_errors("sessiond"):
                     await self._one_stream(backoff)
@@ -86,7 +84,6 @@ class Appender:
         self._waiting[self._sequence] = waiting
         if self._outbox is not None:
             self._outbox.put(waiting.group)
-        self._arrived.set()
 
     async def _one_stream(self, backoff: Backoff) -> None:
         stream = self._stub.Append()
