@@ -27,7 +27,7 @@ from carpal.v1 import session_pb2, types_pb2
 HERE = Path(__file__).parent
 BUG = HERE / "01_fix_a_bug"
 SIDE_EFFECT = (
-    '$ touch started; sleep 4; echo "effect $(date +%s%N)-$$" | tee -a effects; echo finished'
+    '$ touch started; sleep 12; echo "effect $(date +%s%N)-$$" | tee -a effects; echo finished'
 )
 """Appends a line nobody can guess, so that the log must have it from this very run."""
 
