@@ -81,6 +81,7 @@ class Inventory:
         try:
             outcome = await self._try_to_make(row, order, making)
         except CarpalError as error:
+            await self._reap(row.type, row.hand_id)
             self.journal.not_provisioned(row.hand_id)
             await asyncio.to_thread(folders.remove, order.folder)
             outcome = error
@@ -96,7 +97,8 @@ class Inventory:
         except CarpalError:
             raise
         except (ProvisionFailed, OSError) as error:
-            raise refuse(Reason.PROVISION_FAILED, f"the hand did not start: {error}") from error
+            why = str(error) or type(error).__name__
+            raise refuse(Reason.PROVISION_FAILED, f"the hand did not start: {why}") from error
         except Exception as error:  # a hand type's own bug must not end the daemon
             log.exception("hand type failed", extra={"hand_id": row.hand_id, "type": row.type})
             raise refuse(Reason.PROVISION_FAILED, f"the hand type failed: {error}") from error
@@ -179,10 +181,11 @@ class Inventory:
             folder = self.folder_of(row.hand_id)
             hand = await self.types[row.type].adopt(row.hand_id, folder, row.facts)
         except HandLost as error:
-            await self._reap(row.type, row.hand_id)
-            self._settle_open(row.hand_id, str(error))
-            self.journal.lost(row.hand_id, str(error))
-            log.warning("hand not adopted", extra={"hand_id": row.hand_id, "reason": str(error)})
+            await self._give_up(row, str(error))
+            return
+        except Exception as error:  # a hand type's own bug must not end the daemon
+            log.exception("hand type failed", extra={"hand_id": row.hand_id, "type": row.type})
+            await self._give_up(row, f"its hand type failed: {error}")
             return
         keeper = self._keep(row, hand)
         for call in self.journal.open_calls(row.hand_id):
@@ -194,6 +197,13 @@ class Inventory:
             # Its result was journaled, but the daemon died before saying so.
             await hand.acknowledge(call_id)
         log.info("hand adopted", extra={"hand_id": row.hand_id, "calls": len(keeper.open)})
+
+    async def _give_up(self, row: HandRow, reason: str) -> None:
+        """A hand that cannot be adopted: kill what is left of it, then settle its calls."""
+        await self._reap(row.type, row.hand_id)
+        self._settle_open(row.hand_id, reason)
+        self.journal.lost(row.hand_id, reason)
+        log.warning("hand not adopted", extra={"hand_id": row.hand_id, "reason": reason})
 
     async def _reap(self, type_name: str, hand_id: str) -> None:
         if type_name in self.types:

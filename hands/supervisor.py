@@ -122,7 +122,7 @@ class Supervisor:
             return
         if self._current is call:
             self._current = None
-        others = [c.runner.pid for c in self._lingering if c.runner]
+        others = [c.root.pid for c in self._lingering if c.root]
         if others:
             call.result["background"] += len(tree.descendants(*others))
         if call.lingers:
@@ -131,8 +131,8 @@ class Supervisor:
 
     def _restart(self, call: Call) -> None:
         for old in self._lingering:
-            if old.runner:
-                tree.kill_tree(old.runner.pid, old.runner.start)
+            if old.root:
+                tree.kill_tree(old.root.pid, old.root.start)
         self._place.shell.reset()
         call.answer(compose("", f"restarted; cwd is {self._place.shell.cwd}"))
 
@@ -312,7 +312,7 @@ def _bind(folder: Path) -> socket.socket:
     return listener
 
 
-def _go_on_in_the_background(folder: Path) -> None:
+def _go_on_in_the_background(folder: Path, listener: socket.socket) -> None:
     """Fork; the parent says ready and ends, the child has nothing of its terminal or pipes."""
     receive, send = os.pipe()
     if child := os.fork():
@@ -326,8 +326,7 @@ def _go_on_in_the_background(folder: Path) -> None:
     log = os.open(folder / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for source, target in ((null, 0), (null, 1), (log, 2)):
         os.dup2(source, target)
-    for number in (null, log, receive, send):
-        os.close(number)
+    tree.close_all_but(listener.fileno())  # whatever the daemon let slip too
 
 
 def main() -> None:
@@ -342,7 +341,7 @@ def main() -> None:
     for name in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         signal.signal(name, signal.SIG_IGN)
     listener = _bind(given.folder)
-    _go_on_in_the_background(given.folder)
+    _go_on_in_the_background(given.folder, listener)
     tree.become_subreaper()
     os.chdir("/")
     Supervisor(listener, given.folder, given.workspace, given.deadline).run()

@@ -6,6 +6,7 @@ not reach it.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -153,7 +154,8 @@ async def _start(order: Order, workspace: Path) -> None:
         async with asyncio.timeout(_READY_LIMIT):
             ready, errors = await process.communicate()
     except TimeoutError as error:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
         await process.wait()
         message = f"the supervisor was not ready after {_READY_LIMIT:g} s"
         raise ProvisionFailed(message) from error

@@ -87,6 +87,11 @@ class Call:
         """Processes of it live, or its pipe is open: a background job, once there is a result."""
         return self._output >= 0 or (self.runner is not None and self._status is None)
 
+    @property
+    def root(self) -> runner.Runner | None:
+        """The process at the root of its tree, while that lives."""
+        return self.runner if self._status is None else None
+
     def begin(self) -> None:
         """Start it; when that fails there is a result at once."""
         place = self._place

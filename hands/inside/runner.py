@@ -11,7 +11,6 @@ import os
 import resource
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
@@ -100,24 +99,18 @@ def fork(body: Body, keep: int | None) -> Runner:
 def _child(parent: int, body: Body, send: int, keep: int | None) -> NoReturn:
     code = 70  # EX_SOFTWARE: the body raised
     try:
-        _detach(parent, {send, keep})
+        _detach(parent, {send} if keep is None else {send, keep})
         body(lambda report: _write(send, report))
         code = 0
     finally:
         os._exit(code)
 
 
-def _detach(parent: int, keep: set[int | None]) -> None:
+def _detach(parent: int, keep: set[int]) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
-    for entry in Path("/proc/self/fd").iterdir():
-        number = int(entry.name)
-        if number > 2 and number not in keep:
-            try:
-                os.close(number)
-            except OSError:
-                continue  # the listing's own
+    tree.close_all_but(*keep)
     tree.become_subreaper()
 
     def orphaned(_number: int, _frame: FrameType | None) -> None:

@@ -6,6 +6,7 @@ repeat until none is left. This finds all of them only below a subreaper, for
 there an orphan stays a descendant.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -38,6 +39,15 @@ def become_subreaper() -> None:
 def signal_on_parent_death(number: int) -> None:
     """Ask for a signal when the parent ends; the caller must check the parent still lives."""
     _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def close_all_but(*keep: int) -> None:
+    """Close every descriptor but the standard three and these."""
+    numbers = [int(name) for name in os.listdir(f"{_PROC}/self/fd")]  # noqa: PTH208
+    for number in numbers:
+        if number > 2 and number not in keep:
+            with contextlib.suppress(OSError):  # the listing's own is closed already
+                os.close(number)
 
 
 def _prctl(option: int, value: int) -> None:
@@ -145,23 +155,23 @@ def _marked(marker: bytes) -> Iterable[Process]:
 
 def _kill_all(those: Callable[[], Iterable[Process]]) -> int:
     """Stop what `those` finds until it finds nothing new, kill it, and again until none is left."""
-    killed: set[Process] = set()
+    # By pid and start alone: a process's parent may change while it dies.
+    killed: dict[tuple[int, int], Process] = {}
     ends = time.monotonic() + _SWEEP_LIMIT
     while time.monotonic() < ends:
-        stopped: set[tuple[int, int]] = set()
-        doomed: list[Process] = []
-        while fresh := [p for p in those() if (p.pid, p.start) not in stopped]:
+        doomed: dict[tuple[int, int], Process] = {}
+        while fresh := [p for p in those() if (p.pid, p.start) not in doomed | killed]:
             for process in fresh:
                 send(process, signal.SIGSTOP)
-                stopped.add((process.pid, process.start))
-            doomed += fresh
+                doomed[process.pid, process.start] = process
             if time.monotonic() > ends:
                 break
         if not doomed:
             break
-        for process in doomed:
+        for process in doomed.values():
             send(process, signal.SIGKILL)
-        # Counted by pid and start: its parent may change while it dies.
-        killed.update(p._replace(parent=0) for p in doomed)
-        time.sleep(0.001)  # the kernel ends them; the next look decides
+        killed |= doomed
+    dying = list(killed)
+    while time.monotonic() < ends and (dying := [one for one in dying if alive(*one)]):
+        time.sleep(0.002)  # the kernel ends them; nothing announces it for those not our children
     return len(killed)

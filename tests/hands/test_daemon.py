@@ -11,6 +11,7 @@ import pytest
 
 from carpal.errors import CarpalError
 from carpal.identity import Role
+from carpal.proof import Token
 from carpal.status import Code, Reason
 from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
@@ -40,11 +41,13 @@ class Machine:
         links.save(links_path(self.files.identity_dir))
 
     @asynccontextmanager
-    async def daemon(self, hands_max: int = 4) -> AsyncIterator[asyncio.Event]:
+    async def daemon(self, token: Token | None = None) -> AsyncIterator[asyncio.Event]:
         """The daemon, running; yields its stop event, which the end sets."""
         stop = asyncio.Event()
-        config = app.HandConfig(state_dir=self.state, hands_max=hands_max, labels={"rack": "7"})
-        running = asyncio.create_task(app.run(config, stop, hand_types={"process": ProcessType()}))
+        config = app.HandConfig(state_dir=self.state, hands_max=4, labels={"rack": "7"})
+        running = asyncio.create_task(
+            app.run(config, stop, token=token, hand_types={"process": ProcessType()})
+        )
         try:
             yield stop
         finally:
@@ -293,3 +296,12 @@ async def test_without_an_identity_it_says_to_enrol(tmp_path: Path) -> None:
         await app.run(app.HandConfig(state_dir=tmp_path), asyncio.Event())
     assert caught.value.reason == Reason.CONFIG_INVALID
     assert "enrol" in str(caught.value)
+
+
+async def test_a_token_that_cannot_be_used_does_not_stop_one_with_a_valid_identity_l27(
+    machine: Machine, one: FakeBrain
+) -> None:
+    for address in ("127.0.0.1:1", "127.0.0.1:2"):  # the enrolment's own, and one that is dead
+        token = Token(address, (b"p" * 32,), "tok_1", b"s" * 32)
+        async with machine.daemon(token=token):
+            await one.link()

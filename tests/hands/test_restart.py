@@ -148,6 +148,44 @@ async def test_a_call_that_ended_while_no_daemon_lived_has_its_true_result_l15(
         assert (await place.sh("h", "cat $OLDPWD/log")).content == "ran\n"
 
 
+async def test_however_the_daemon_dies_a_side_effect_happens_once_and_is_told_truly_l15(
+    state: Path,
+) -> None:
+    async with child(state) as daemon:
+        daemon.ask(provision=hand_pb.ProvisionRequest(driver=DRIVER, hand_id="h", type="process"))
+        while not (await daemon.reply()).last:
+            pass
+        await daemon.kill()
+    for round_, delay in enumerate((0.0, 0.002, 0.005, 0.01, 0.02, 0.05)):
+        command = f"echo {round_} >> log; sleep 0.01; grep -c {round_} log"
+        request = hand_pb.ExecuteRequest(
+            driver=DRIVER,
+            hand_id="h",
+            call_id=f"c{round_}",
+            name="bash",
+            input=json.dumps({"command": command}).encode(),
+        )
+        async with child(state) as daemon:
+            daemon.ask(execute=request)
+            await asyncio.sleep(delay)  # the moment of death, not a wait
+            await daemon.kill()
+        async with child(state) as daemon:
+            for _ in range(2):
+                daemon.ask(execute=request)
+                while not (reply := await daemon.reply()).last:
+                    pass
+                result = reply.execute.result
+                log = (state / "hands/h/workspace/log").read_text().split()
+                if result.outcome == hand_pb.OUTCOME_OK:
+                    assert (result.content, log.count(str(round_))) == ("1\n", 1)
+                else:
+                    assert result.outcome == hand_pb.OUTCOME_INTERRUPTED
+                    assert log.count(str(round_)) <= 1
+            await daemon.kill()
+    async with open_place(state):
+        pass
+
+
 async def test_a_call_whose_supervisor_died_with_the_daemon_is_interrupted_and_dead_l15(
     state: Path,
 ) -> None:
