@@ -79,6 +79,8 @@ class Supervisor:
                     for event in key.data() or ():
                         self._emit(event)
             self._tick()
+        if self._current:
+            self._current.freeze()
         tree.kill_below(os.getpid())
         self._place.children.reap()
         if self._connection:

@@ -5,6 +5,7 @@ says when there is something to read and what time it is.
 """
 
 import base64
+import contextlib
 import json
 import os
 import selectors
@@ -150,7 +151,7 @@ class Call:
         *lines, self._reports = (self._reports + data).split(b"\n")
         for line in lines:
             self._answer.update(json.loads(line))
-        if self._answer or self._status is not None:
+        if self._answer.keys() & {"exit", "content", "failed"} or self._status is not None:
             self._ended = min(self._ended, time.monotonic())
         return []
 
@@ -198,6 +199,16 @@ class Call:
         assert self.result is not None
         self.result |= {"content": content, "exit_code": None}
 
+    def freeze(self) -> None:
+        """Stop the main process's group in one stroke, before a bomb can outrun the sweep.
+
+        Its members are the call's own: it is in a session that the call began.
+        """
+        main = tree.find(self._answer.get("main", 0))
+        if main and self.root and main.parent == self.root.pid:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(main.pid, signal.SIGSTOP)
+
     def refuse(self, outcome: str, why: str) -> None:
         """Settle a call that was never started."""
         self._answer["failed"] = why
@@ -234,6 +245,7 @@ class Call:
 
     def _kill(self, cause: str) -> None:
         assert self.runner is not None
+        self.freeze()
         killed = tree.kill_below(self.runner.pid)
         tree.kill_tree(self.runner.pid, self.runner.start)
         self._cause = cause
@@ -318,7 +330,7 @@ class Call:
             )
         if code is None and self._status == -signal.SIGXCPU:
             return f"stopped after {_CPU_SECONDS} s of CPU; ask for less, or use bash"
-        if not self._answer and self._status:
+        if code is None and self._status:
             return f"the call's root process ended unexpectedly ({self._status}); all of it is dead"
         return ""
 

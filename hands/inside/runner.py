@@ -150,6 +150,7 @@ def command(argv: list[str], environment: dict[bytes, bytes], cwd: str, output: 
             report({"failed": f"cannot start {argv[0]}: {(error.strerror or 'failed').lower()}"})
             return
         os.close(output)
+        report({"main": main})
         _reap(main, report)
 
     return body
