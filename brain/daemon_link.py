@@ -93,6 +93,11 @@ class DaemonLink:
                 self._link.abandon(request_id)
                 self._flush()
 
+    def tell_brains(self, addresses: list[str]) -> None:
+        """Tell the daemon which brains there are."""
+        self._link.brains(addresses)
+        self._flush()
+
     def drain(self, reason: str) -> None:
         """Tell the daemon that this brain goes away soon."""
         self._link.drain(pb.Drain(reason=reason))

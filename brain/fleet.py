@@ -9,12 +9,15 @@ import asyncio
 import json
 import logging
 import random
+import time
 from dataclasses import dataclass
+from typing import Any
 
 from brain.daemon_link import DaemonLink
 from brain.hands_at import HandConnection, Linked, Peers, Relayed, one
 from brain.leases import Lease, LeaseKeeper, follow_leases, is_live
-from carpal.errors import CarpalError, refuse
+from carpal.backoff import Backoff
+from carpal.errors import CarpalError, Unreachable, refuse
 from carpal.identity import Identity
 from carpal.status import Reason
 from carpal.v1 import hand_pb2, session_pb2_grpc, types_pb2
@@ -24,6 +27,12 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT = 5.0
 """Seconds between heartbeats on a link; silence of three ends it."""
+
+RETURN_LIMIT = 30.0
+"""Seconds after which a daemon that went away is no longer waited for."""
+
+Spec = dict[str, Any]
+"""A hand as a session names it: type, config, placement."""
 
 CAPABILITIES = frozenset({"claim", "replay"})
 """Link capabilities this brain has."""
@@ -36,6 +45,8 @@ class _Row:
     lease: types_pb2.LeaseInfo
     live: bool
     """A live lease's renewals are no news; only its end is."""
+    learned: float
+    """When this was learned, on the monotonic clock."""
 
 
 class Fleet:
@@ -132,10 +143,11 @@ class Fleet:
             raise refuse(Reason.DAEMON_NOT_LINKED, f"daemon {daemon_id} is not linked here")
         return Linked(link, principal)
 
-    def place(self, spec: dict[str, object], workspace: str) -> str:
+    def place(self, spec: Spec, workspace: str) -> str:
         """A daemon for a hand's type and placement; AT_CAPACITY or DAEMON_NOT_FOUND."""
         wanted = str(spec["type"])
-        fits = [d for d in self.daemons(workspace) if wanted in d.types and _placed(d, spec)]
+        there = [d for d in self.daemons(workspace) if d.state == "connected"]
+        fits = [d for d in there if _fits(d, spec)]
         if not fits:
             raise refuse(
                 Reason.DAEMON_NOT_FOUND,
@@ -150,6 +162,28 @@ class Fleet:
         here = [d for d in free if d.daemon_id in self._links]
         # This brain's own links save a hop.
         return random.choice(here or free).daemon_id  # noqa: S311 - spreads load, guards nothing
+
+    async def find(
+        self, spec: Spec, workspace: str, patience: float
+    ) -> tuple[str, hand_pb2.HandTypeInfo]:
+        """A daemon for a hand, and what it says of the type.
+
+        Waits up to `patience` seconds for one that was here a moment ago: its
+        brain died, or its link was cut, and it is on its way to another.
+        """
+        deadline = time.monotonic() + patience
+        backoff = Backoff(0.1, 1.0)
+        while True:
+            try:
+                daemon = self.place(spec, workspace)
+                return daemon, await self.describe(daemon, str(spec["type"]))
+            except CarpalError as error:
+                back = isinstance(error, Unreachable) or (
+                    error.reason is Reason.DAEMON_NOT_FOUND and self._returning(spec, workspace)
+                )
+                if not back or time.monotonic() > deadline:
+                    raise
+            await self.wait_change(backoff.next())
 
     async def describe(self, daemon_id: str, hand_type: str) -> hand_pb2.HandTypeInfo:
         """What a daemon says of a type: from its hello, or asked for once an epoch."""
@@ -194,7 +228,7 @@ class Fleet:
             if answer.snapshot:
                 self._directory.clear()
             for lease in answer.leases:
-                row = _Row(lease, is_live(lease))
+                row = _Row(lease, is_live(lease), time.monotonic())
                 self._directory[lease.resource.removeprefix("daemon/")] = row
             await self._notify()
 
@@ -208,11 +242,24 @@ class Fleet:
                 addresses.pop(lease.resource, None)
                 if is_live(lease):
                     addresses[lease.resource] = lease.address
-            self.brains[:] = sorted(set(addresses.values()))
+            known = sorted(set(addresses.values()))
+            if known != self.brains:
+                self.brains[:] = known
+                for link in self._links.values():
+                    link.tell_brains(known)
 
     async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+    def _returning(self, spec: Spec, workspace: str) -> bool:
+        """Whether a daemon that would fit went away so lately that it may be on its way back."""
+        latest = time.monotonic() - RETURN_LIMIT
+        gone = {name for name, row in self._directory.items() if row.learned > latest}
+        return any(
+            d.state == "gone" and d.daemon_id in gone and _fits(d, spec)
+            for d in self.daemons(workspace)
+        )
 
     def _linked_info(self, link: DaemonLink) -> pb.DaemonInfo:
         lease = types_pb2.LeaseInfo(
@@ -261,13 +308,11 @@ def _info(name: str, lease: types_pb2.LeaseInfo, state: str) -> pb.DaemonInfo:
     return info
 
 
-def _placed(daemon: pb.DaemonInfo, spec: dict[str, object]) -> bool:
-    """Whether a daemon is where a hand's placement wants it."""
+def _fits(daemon: pb.DaemonInfo, spec: Spec) -> bool:
+    """Whether a daemon offers a hand's type, where its placement wants it."""
     placement = spec.get("placement") or {}
-    if not isinstance(placement, dict):
-        return False
     return (
-        daemon.state == "connected"
+        spec["type"] in daemon.types
         and placement.get("daemon", daemon.daemon_id) == daemon.daemon_id
         and placement.get("pool", daemon.pool) == daemon.pool
         and all(daemon.labels.get(k) == v for k, v in (placement.get("labels") or {}).items())

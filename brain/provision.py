@@ -27,7 +27,7 @@ ORPHAN_DEADLINE = 600.0
 """Seconds, when the session does not say."""
 
 PATIENCE = 30.0
-"""Seconds a daemon may be out of reach while it provisions."""
+"""Seconds to wait for a daemon that is out of reach before a hand counts as not to be had."""
 
 
 def driver_of(driver: Driver) -> hand_pb2.Driver:
@@ -86,11 +86,12 @@ class Provisioner:
         if earlier := transcript.requested_hand(name):
             return earlier.hand_id
         spec = transcript.hand_specs[name]
+        daemon, _ = await self._fleet.find(spec, self._driver.workspace, PATIENCE)
         data: dict[str, Any] = {
             "hand_id": new_id("hand"),
             "name": name,
             "type": spec["type"],
-            "daemon": self._fleet.place(spec, self._driver.workspace),
+            "daemon": daemon,
             "config": spec.get("config") or {},
             "orphan_deadline": spec.get("orphan_deadline") or ORPHAN_DEADLINE,
         }

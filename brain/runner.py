@@ -29,6 +29,7 @@ from brain.effects import (
 )
 from brain.fleet import Fleet
 from brain.model import Model, Reply, request_digest
+from brain.provision import PATIENCE
 from brain.tools import context_tools, meant
 from brain.transcript import New, Transcript
 from brain.watch import WatchHub
@@ -161,9 +162,10 @@ class Runner:
         """Events for what the named hands' types offer now, where that is news."""
         events: list[New] = []
         for name, spec in transcript.hand_specs.items():
+            # What an earlier driver learned will do while the daemon finds its way back.
+            patience = 0.0 if name in transcript.tools else PATIENCE
             try:
-                daemon = self._fleet.place(spec, self._driver.workspace)
-                info = await self._fleet.describe(daemon, spec["type"])
+                _, info = await self._fleet.find(spec, self._driver.workspace, patience)
             except CarpalError as error:
                 if name not in transcript.tools:
                     said = {

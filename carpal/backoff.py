@@ -24,9 +24,14 @@ class Backoff:
         self._uniform = uniform
         self._attempts = 0
 
+    @property
+    def ceiling(self) -> float:
+        """The longest the next wait may be, in seconds."""
+        return min(self._cap, self._first * 2.0**self._attempts)
+
     def next(self) -> float:
         """Seconds to wait before the next attempt."""
-        ceiling = min(self._cap, self._first * 2.0**self._attempts)
+        ceiling = self.ceiling
         self._attempts = min(self._attempts + 1, 32)
         return self._uniform(0.0, ceiling)
 

@@ -47,7 +47,7 @@ class State(Enum):
 
 
 _RUNNING_BRAIN = {"reply", "heartbeat", "capacity"}
-_RUNNING_DAEMON = {"request", "heartbeat", "abandon"}
+_RUNNING_DAEMON = {"request", "heartbeat", "abandon", "brains"}
 
 RECEIVES: dict[tuple[Side, State], dict[str, State]] = {
     (Side.BRAIN, State.GREETING): {"hello": State.GREETED, "goodbye": State.CLOSED},
@@ -128,6 +128,13 @@ class CapacityChanged:
 
 
 @dataclass(frozen=True)
+class BrainsChanged:
+    """The addresses a daemon may dial, from now on."""
+
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class PeerDraining:
     """The other end goes away soon."""
 
@@ -150,6 +157,7 @@ Event = (
     | Abandoned
     | Contact
     | CapacityChanged
+    | BrainsChanged
     | PeerDraining
     | Closed
 )
@@ -268,6 +276,12 @@ class Link:
         if self.state in _LIVE:
             self._out.append((pb.DaemonMessage(capacity=capacity), False))
 
+    def brains(self, addresses: list[str]) -> None:
+        """Brain: say which brains there are."""
+        if self.state in _LIVE:
+            known = pb.Brains(addresses=addresses)
+            self._out.append((pb.BrainMessage(brains=known), False))
+
     def drain(self, drain: pb.Drain) -> None:
         """Say that this end goes away soon."""
         if self.state is State.OPEN:
@@ -351,6 +365,9 @@ class Link:
 
     def _on_capacity(self, capacity: pb.Capacity) -> None:
         self._events.append(CapacityChanged(capacity))
+
+    def _on_brains(self, brains: pb.Brains) -> None:
+        self._events.append(BrainsChanged(tuple(brains.addresses)))
 
     def _on_drain(self, drain: pb.Drain) -> None:
         self._events.append(PeerDraining(drain))

@@ -8,6 +8,7 @@ from carpal.link import (
     GREETING_LIMIT,
     RECEIVES,
     Abandoned,
+    BrainsChanged,
     CapacityChanged,
     Closed,
     Contact,
@@ -246,6 +247,12 @@ def test_cancel_goes_before_what_waits() -> None:
     brain.request(pb.Request(execute=hand_pb2.ExecuteRequest()))
     brain.request(pb.Request(cancel=hand_pb2.CancelRequest()))
     assert [urgent for _, urgent in brain.outgoing()] == [False, True]
+
+
+def test_a_daemon_learns_of_brains_that_come_and_go_while_it_is_linked() -> None:
+    brain, daemon = linked()
+    brain.brains(["10.0.0.1:7441", "10.0.0.2:7441"])
+    assert deliver(brain, daemon, 1.0) == [BrainsChanged(("10.0.0.1:7441", "10.0.0.2:7441"))]
 
 
 def test_draining_goes_on_answering_and_says_so() -> None:

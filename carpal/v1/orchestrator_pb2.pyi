@@ -165,6 +165,7 @@ class BrainMessage(_message.Message):
     DRAIN_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
     ABANDON_FIELD_NUMBER: _builtins.int
+    BRAINS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -177,6 +178,8 @@ class BrainMessage(_message.Message):
     def goodbye(self) -> Global___Goodbye: ...
     @_builtins.property
     def abandon(self) -> Global___Abandon: ...
+    @_builtins.property
+    def brains(self) -> Global___Brains: ...
     def __init__(
         self,
         *,
@@ -186,12 +189,13 @@ class BrainMessage(_message.Message):
         drain: Global___Drain | None = ...,
         goodbye: Global___Goodbye | None = ...,
         abandon: Global___Abandon | None = ...,
+        brains: Global___Brains | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abandon", b"abandon", "drain", b"drain", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "kind", b"kind", "request", b"request", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abandon", b"abandon", "brains", b"brains", "drain", b"drain", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "kind", b"kind", "request", b"request", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abandon", b"abandon", "drain", b"drain", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "kind", b"kind", "request", b"request", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abandon", b"abandon", "brains", b"brains", "drain", b"drain", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "kind", b"kind", "request", b"request", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["welcome", "request", "heartbeat", "drain", "goodbye", "abandon"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["welcome", "request", "heartbeat", "drain", "goodbye", "abandon", "brains"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -338,6 +342,30 @@ class Welcome(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
+
+@_typing.final
+class Brains(_message.Message):
+    """The brains there are now, when that changed since the welcome."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESSES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """`host:port` each; what is not here is gone."""
+
+    def __init__(
+        self,
+        *,
+        addresses: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Brains: _TypeAlias = Brains  # noqa: Y015
 
 @_typing.final
 class Capacity(_message.Message):

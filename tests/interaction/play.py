@@ -35,10 +35,13 @@ class Session:
         def found() -> types_pb2.Event | None:
             return next((e for e in self.log if e.position > after and holds(e)), None)
 
-        async with asyncio.timeout(SECONDS), self._grew:
-            await self._grew.wait_for(lambda: found() is not None)
+        try:
+            async with asyncio.timeout(SECONDS), self._grew:
+                await self._grew.wait_for(lambda: found() is not None)
+        except TimeoutError:
+            pass  # said below, with what there is
         event = found()
-        assert event is not None
+        assert event is not None, "it did not come; the log:\n" + self.text()
         return event
 
     async def until_type(self, kind: str, after: int = 0) -> types_pb2.Event:
@@ -70,6 +73,13 @@ class Session:
     def results(self) -> list[str]:
         """The text of every tool result."""
         return [d["content"][0]["text"] for d in self.data("agent.tool_result")]
+
+    def text(self) -> str:
+        """The log, a line an event, for failures."""
+        return "\n".join(
+            f"{e.position} {e.source.rpartition('/')[2]} {e.type} {e.data.decode()[:200]}"
+            for e in self.log
+        )
 
     async def follow(self) -> None:
         """Read the log as it grows, through restarts of sessiond; runs until cancelled."""
