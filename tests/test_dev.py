@@ -15,7 +15,7 @@ import pytest
 from carpal import children
 from tests.command import Command
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 SECONDS = 60.0
 """Starting seven Python processes on a loaded machine takes a while."""
 
