@@ -9,7 +9,7 @@ from carpal.operator.fleet import daemon_row
 from carpal.operator.overview import details, row
 from carpal.v1 import orchestrator_pb2, types_pb2
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "operator.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "commands.md").read_text()
 
 
 def test_the_agent_file_in_the_page_is_read_and_has_every_key() -> None:
