@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,8 @@ from hands.service import HandService
 
 log = logging.getLogger(__name__)
 
+_REMEMBERED = 4
+"""Addresses of brains kept beside those that exist now."""
 _GOODBYE = 3.0
 """Seconds for the link to end in good order."""
 
@@ -80,6 +82,7 @@ async def run(
                     inventory,
                     labels=config.labels,
                     brains=welcomes.brains,
+                    on_brains=welcomes.know,
                     welcomed=welcomes.welcomed,
                 )
                 await _serve(daemon, files, stop)
@@ -126,7 +129,7 @@ def _has_valid_identity(files: HandFiles) -> bool:
 
 
 class _Welcomes:
-    """Where to dial, as the newest welcome said; and the first one, announced."""
+    """Where to dial, as the brains say; and the first welcome, announced."""
 
     def __init__(self, files: HandFiles, ready_fd: int | None, name: str) -> None:
         self._path = links_path(files.identity_dir)
@@ -144,12 +147,15 @@ class _Welcomes:
         """`host:port` each."""
         return list(self._links.brains)
 
-    def welcomed(self, welcome: pb.Welcome) -> None:
-        """Keep the brains it lists, beside those enrolment gave; say ready once."""
-        brains = tuple(dict.fromkeys((*welcome.brains, *self._links.brains)))
+    def know(self, now: Sequence[str]) -> None:
+        """Dial these first, then the last few known before: all may be gone at once."""
+        brains = tuple(dict.fromkeys((*now, *self._links.brains)))[: len(now) + _REMEMBERED]
         if brains != self._links.brains:
             self._links = Links(brains, self._links.enrollment)
             self._links.save(self._path)
+
+    def welcomed(self, welcome: pb.Welcome) -> None:
+        """Say ready, the first time."""
         fd, self._ready_fd = self._ready_fd, None
         announce(fd, daemon_id=self._name, brain=welcome.brain)
 

@@ -8,7 +8,7 @@ started: answers that find it gone are dropped, for the journal has the truth.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc
@@ -18,6 +18,7 @@ from carpal.coalesce import Outbox
 from carpal.errors import CarpalError, refuse, to_status
 from carpal.link import (
     Abandoned,
+    BrainsChanged,
     Closed,
     Contact,
     Event,
@@ -54,13 +55,15 @@ class BrainLink:
         inventory: Inventory,
         *,
         on_welcome: OnWelcome,
+        on_brains: Callable[[Sequence[str]], None],
     ) -> None:
-        """`peer` says who is linked to, in words."""
+        """`peer` says who is linked to, in words; `on_brains` is told which brains there are."""
         self._stream = stream
         self._peer = peer
         self._service = service
         self._inventory = inventory
         self._on_welcome = on_welcome
+        self._on_brains = on_brains
         self._link = Link(Side.DAEMON, time.monotonic(), hello)
         self._outbox: Outbox[pb.DaemonMessage] = Outbox()
         self._answering: dict[int, asyncio.Task[None]] = {}
@@ -114,6 +117,8 @@ class BrainLink:
             case Requested(request):
                 task = group.create_task(self._answer(request))
                 self._answering[request.request_id] = task
+            case BrainsChanged(addresses):
+                self._on_brains(addresses)
             case Abandoned(request_id):
                 self._abandon(request_id)
             case Contact(lease_left):

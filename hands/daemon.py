@@ -10,7 +10,7 @@ import hashlib
 import logging
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from carpal import __version__
 from carpal.backoff import Backoff
@@ -27,8 +27,6 @@ from hands.service import HandService
 
 log = logging.getLogger(__name__)
 
-_STABLE = 60.0
-"""Seconds a link must last for the waits between attempts to start over."""
 _LAST_EPOCH = "last_epoch"
 
 
@@ -43,14 +41,19 @@ class Daemon:
         *,
         labels: Mapping[str, str],
         brains: Callable[[], list[str]],
+        on_brains: Callable[[Sequence[str]], None],
         welcomed: Callable[[pb.Welcome], None],
     ) -> None:
-        """`brains` gives the addresses to dial; `welcomed` is told of each link."""
+        """`brains` gives the addresses to dial; `on_brains` is told which there are now.
+
+        `welcomed` is told of each link.
+        """
         self._files = files
         self._service = service
         self._inventory = inventory
         self._labels = labels
         self._brains = brains
+        self._on_brains = on_brains
         self._welcomed = welcomed
         self._instance_id = new_id("inst")
         self._link: BrainLink | None = None
@@ -71,7 +74,8 @@ class Daemon:
                 log.warning(
                     "link lost", extra={"brain": address, "reason": error.reason, "why": str(error)}
                 )
-            if time.monotonic() - began > _STABLE:
+            if time.monotonic() - began > backoff.ceiling:
+                # It lasted longer than the wait it may cost, so waiting longer spares nobody.
                 backoff.reset()
             if not self._stopping:
                 await asyncio.sleep(backoff.next())
@@ -97,6 +101,7 @@ class Daemon:
                 self._service,
                 self._inventory,
                 on_welcome=self._on_welcome,
+                on_brains=self._on_brains,
             )
             try:
                 await self._link.run()
@@ -106,6 +111,7 @@ class Daemon:
     async def _on_welcome(self, welcome: pb.Welcome) -> None:
         self._inventory.journal.keep_note(_LAST_EPOCH, str(welcome.epoch))
         log.info("linked", extra={"brain": welcome.brain, "epoch": welcome.epoch})
+        self._on_brains(welcome.brains)
         self._welcomed(welcome)
 
     def _hello(self) -> pb.Hello:

@@ -96,7 +96,8 @@ class World:
         return out.decode()
 
     async def brain(self, name: str) -> Running:
-        """Start a brain of this name."""
+        """Start a brain of this name; again, where it was before."""
+        before = self.running[name].facts if name in self.running else {}
         return await self.start(
             name,
             "brain",
@@ -106,9 +107,9 @@ class World:
             "--name",
             name,
             "--listen",
-            "127.0.0.1:0",
+            before.get("address", "127.0.0.1:0"),
             "--enroll-listen",
-            "127.0.0.1:0",
+            before.get("enroll", "127.0.0.1:0"),
             "--sessiond",
             self.running["sessiond"].facts["address"],
             "--vault",
