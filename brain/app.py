@@ -54,7 +54,7 @@ class BrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     vault: str = "127.0.0.1:7443"
     lease_term: float = 10.0
     """Seconds a session waits at most, when this brain dies, less 2."""
-    hand_idle: float = 1800.0
+    hand_idle: float = 600.0
     """Seconds an idle session keeps its hands."""
 
 

@@ -10,8 +10,9 @@ import json
 import logging
 import random
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from brain.daemon_link import DaemonLink
 from brain.hands_at import HandConnection, Linked, Peers, Relayed, one
@@ -31,6 +32,7 @@ HEARTBEAT = 5.0
 RETURN_LIMIT = 30.0
 """Seconds after which a daemon that went away is no longer waited for."""
 
+T = TypeVar("T")
 Spec = dict[str, Any]
 """A hand as a session names it: type, config, placement."""
 
@@ -144,46 +146,32 @@ class Fleet:
         return Linked(link, principal)
 
     def place(self, spec: Spec, workspace: str) -> str:
-        """A daemon for a hand's type and placement; AT_CAPACITY or DAEMON_NOT_FOUND."""
-        wanted = str(spec["type"])
-        there = [d for d in self.daemons(workspace) if d.state == "connected"]
-        fits = [d for d in there if _fits(d, spec)]
-        if not fits:
-            raise refuse(
-                Reason.DAEMON_NOT_FOUND,
-                f"no connected daemon offers a {wanted!r} hand that fits its placement",
-                action="connect one: make a token with `carpal fleet token`",
-            )
+        """A daemon with room for a hand; AT_CAPACITY or DAEMON_NOT_FOUND."""
+        fits = self._fitting(spec, workspace)
+        # The directory does not say how full the others are now; they refuse when they are.
         free = [
-            d for d in fits if d.state == "connected" and d.capacity.hands < d.capacity.hands_max
+            d
+            for d in fits
+            if d.daemon_id not in self._links or d.capacity.hands < d.capacity.hands_max
         ]
         if not free:
-            raise refuse(Reason.AT_CAPACITY, f"every daemon that offers {wanted!r} is full")
+            raise refuse(Reason.AT_CAPACITY, f"every daemon that offers {spec['type']!r} is full")
         here = [d for d in free if d.daemon_id in self._links]
         # This brain's own links save a hop.
         return random.choice(here or free).daemon_id  # noqa: S311 - spreads load, guards nothing
 
-    async def find(
-        self, spec: Spec, workspace: str, patience: float
-    ) -> tuple[str, hand_pb2.HandTypeInfo]:
-        """A daemon for a hand, and what it says of the type.
+    async def find(self, spec: Spec, workspace: str, patience: float) -> str:
+        """As `place`, but waits up to `patience` seconds for room, or for one on its way back."""
+        return await self._wait(lambda: self._placed(spec, workspace), spec, workspace, patience)
 
-        Waits up to `patience` seconds for one that was here a moment ago: its
-        brain died, or its link was cut, and it is on its way to another.
-        """
-        deadline = time.monotonic() + patience
-        backoff = Backoff(0.1, 1.0)
-        while True:
-            try:
-                daemon = self.place(spec, workspace)
-                return daemon, await self.describe(daemon, str(spec["type"]))
-            except CarpalError as error:
-                back = isinstance(error, Unreachable) or (
-                    error.reason is Reason.DAEMON_NOT_FOUND and self._returning(spec, workspace)
-                )
-                if not back or time.monotonic() > deadline:
-                    raise
-            await self.wait_change(backoff.next())
+    async def offer(self, spec: Spec, workspace: str, patience: float) -> hand_pb2.HandTypeInfo:
+        """What some daemon that fits says of a hand's type, full or not."""
+
+        async def ask() -> hand_pb2.HandTypeInfo:
+            daemon = self._fitting(spec, workspace)[0].daemon_id
+            return await self.describe(daemon, spec["type"])
+
+        return await self._wait(ask, spec, workspace, patience)
 
     async def describe(self, daemon_id: str, hand_type: str) -> hand_pb2.HandTypeInfo:
         """What a daemon says of a type: from its hello, or asked for once an epoch."""
@@ -251,6 +239,45 @@ class Fleet:
     async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+    async def _placed(self, spec: Spec, workspace: str) -> str:
+        return self.place(spec, workspace)
+
+    async def _wait(
+        self, ask: Callable[[], Awaitable[T]], spec: Spec, workspace: str, patience: float
+    ) -> T:
+        """Ask until it is answered, while waiting may help and is not over.
+
+        It may for a daemon that was here a moment ago: its brain died, or its
+        link was cut, and it is on its way to another.
+        """
+        deadline = time.monotonic() + patience
+        backoff = Backoff(0.1, 1.0)
+        while True:
+            try:
+                return await ask()
+            except CarpalError as error:
+                hope = (
+                    isinstance(error, Unreachable)
+                    or error.reason is Reason.AT_CAPACITY
+                    or (
+                        error.reason is Reason.DAEMON_NOT_FOUND and self._returning(spec, workspace)
+                    )
+                )
+                if not hope or time.monotonic() > deadline:
+                    raise
+            await self.wait_change(backoff.next())
+
+    def _fitting(self, spec: Spec, workspace: str) -> list[pb.DaemonInfo]:
+        """Connected daemons that fit; DAEMON_NOT_FOUND when there is none."""
+        there = [d for d in self.daemons(workspace) if d.state == "connected"]
+        if fits := [d for d in there if _fits(d, spec)]:
+            return fits
+        raise refuse(
+            Reason.DAEMON_NOT_FOUND,
+            f"no connected daemon offers a {spec['type']!r} hand that fits its placement",
+            action="connect one: make a token with `carpal fleet token`",
+        )
 
     def _returning(self, spec: Spec, workspace: str) -> bool:
         """Whether a daemon that would fit went away so lately that it may be on its way back."""

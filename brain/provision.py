@@ -86,7 +86,7 @@ class Provisioner:
         if earlier := transcript.requested_hand(name):
             return earlier.hand_id
         spec = transcript.hand_specs[name]
-        daemon, _ = await self._fleet.find(spec, self._driver.workspace, PATIENCE)
+        daemon = await self._fleet.find(spec, self._driver.workspace, PATIENCE)
         data: dict[str, Any] = {
             "hand_id": new_id("hand"),
             "name": name,

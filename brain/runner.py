@@ -165,7 +165,7 @@ class Runner:
             # What an earlier driver learned will do while the daemon finds its way back.
             patience = 0.0 if name in transcript.tools else PATIENCE
             try:
-                _, info = await self._fleet.find(spec, self._driver.workspace, patience)
+                info = await self._fleet.offer(spec, self._driver.workspace, patience)
             except CarpalError as error:
                 if name not in transcript.tools:
                     said = {

@@ -39,7 +39,7 @@ class HandConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """What `carpal hand run` may be told."""
 
     state_dir: Path = msgspec.field(default_factory=state_dir)
-    hands_max: int = 16
+    hands_max: int = 64
     """Hands that may exist at once."""
     labels: dict[str, str] = {}
     """Hints for placement; they decide nothing that matters."""

@@ -134,7 +134,9 @@ async def session(
 
 def one_effect(work: Path, made: Session) -> str:
     """The one line on disk, which the log must have as the one result's output."""
-    lines = (work / "effects").read_text(encoding="utf-8").splitlines()
+    effects = work / "effects"
+    assert effects.exists(), "nothing happened; the log:\n" + made.text()
+    lines = effects.read_text(encoding="utf-8").splitlines()
     assert len(lines) == 1, f"side effects: {lines}"
     assert len(made.results()) == 1, f"results: {made.results()}"
     assert made.results()[0].splitlines()[0] == lines[0], "the log has another output"
