@@ -7,6 +7,7 @@ checked before anything is written, so a refused group leaves no trace.
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -143,7 +144,7 @@ def check_events(events: Sequence[NewEvent]) -> None:
     for event in events:
         if not 1 <= len(event.id.encode()) <= 128:
             raise invalid("event.id", "must be 1 to 128 bytes")
-        if len(event.type) > 128 or not _TYPE.match(event.type):
+        if not _is_type(event.type):
             raise invalid(
                 "event.type", f"{event.type[:128]!r} must be like `user.message`, up to 128 bytes"
             )
@@ -157,6 +158,11 @@ def check_events(events: Sequence[NewEvent]) -> None:
         size += len(event.data)
     if size > GROUP_BYTES:
         raise _group_too_large(f"{size} bytes of data; at most {GROUP_BYTES} go in a group")
+
+
+@lru_cache(maxsize=1024)
+def _is_type(type: str) -> bool:
+    return len(type) <= 128 and _TYPE.match(type) is not None
 
 
 def check_open(session: SessionRow) -> None:

@@ -8,7 +8,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from sessiond.clock import Clock
+from sessiond.clock import SECOND, Clock
 from sessiond.pending import Pending, Watchers
 from sessiond.rows import SessionRow
 from sessiond.runnable import due_in
@@ -26,6 +26,7 @@ class Board:
         self._heap: list[tuple[int, str]] = []
         """When to look at a session again, in steady nanoseconds; may hold outdated entries."""
         self._watchers: Watchers[str, SessionRow] = Watchers()
+        self._offset = clock.wall() - clock.steady()
 
     def update(self, sessions: Iterable[SessionRow]) -> None:
         """Sessions as a commit left them."""
@@ -36,6 +37,10 @@ class Board:
     def advance(self) -> None:
         """Offer what has become runnable by time."""
         wall, steady = self._clock.wall(), self._clock.steady()
+        if abs(wall - steady - self._offset) > SECOND:
+            # Somebody set the clock that says when to wake: look at all again.
+            self._offset = wall - steady
+            self._heap = [(steady, session_id) for session_id in self._later]
         while self._heap and self._heap[0][0] <= steady:
             _, session_id = heapq.heappop(self._heap)
             session = self._later.get(session_id)

@@ -52,26 +52,26 @@ def settle(
 ) -> SessionRow:
     """The session once nobody drives it: counts, backoff, parked or not.
 
-    A lost lease has no backoff: that it had to expire was delay enough.
+    A lost lease has no backoff: that it had to expire was delay enough. Nor is it
+    a try when a driver says itself when to go on, as one does that only stops.
     """
     progress = session.progressed or end.processed > session.processed
-    clean = progress and not end.failure
-    # A driver that failed or did nothing has not used up the time it was woken at.
-    used_up = clean and not end.lost
-    wake_at = end.wake_at if used_up or end.wake_at is not None else session.wake_at
+    # A driver that failed or was lost has not used up the time it was woken at.
+    keep = end.wake_at is None and bool(end.failure or end.lost)
     settled = msgspec.structs.replace(
         session,
         driven=False,
         progressed=False,
         processed=max(session.processed, end.processed),
-        wake_at=wake_at,
+        wake_at=session.wake_at if keep else end.wake_at,
         attempts=0 if progress else session.attempts,
-        failures=0 if clean else session.failures,
+        failures=0 if progress and not end.failure else session.failures,
         not_before=None,
         parked="" if progress else session.parked,
     )
     due = due_in(settled, wall, steady)
-    if clean or due is None or due > 0:
+    scheduled = end.wake_at is not None and not end.lost
+    if due is None or due > 0 or (not end.failure and (progress or scheduled)):
         return settled
     attempts = settled.attempts + (not progress)
     failures = settled.failures + (not end.lost)

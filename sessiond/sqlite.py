@@ -58,6 +58,7 @@ class SqliteStore:
                 "COMMIT",
                 (steady,),
             )
+        self._transaction.forget()
 
     def begin(self, wall: int, steady: int) -> Transaction:
         """See `store.Store`."""

@@ -91,6 +91,12 @@ class SqliteTransaction:
 
     def rollback(self) -> None:
         """Undo, and forget every row: memory must not know what the disk does not."""
+        self.forget()
+        if self._connection.in_transaction:  # a full disk may have undone it already
+            self._execute("ROLLBACK")
+
+    def forget(self) -> None:
+        """Know nothing of what is on disk."""
         for kept in (
             self._sessions,
             self._leases,
@@ -100,8 +106,6 @@ class SqliteTransaction:
             self._changed_leases,
         ):
             kept.clear()
-        if self._connection.in_transaction:  # a full disk may have undone it already
-            self._execute("ROLLBACK")
 
     def session(self, session_id: str) -> SessionRow | None:
         """See `store.Transaction`."""

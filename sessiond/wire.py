@@ -85,7 +85,7 @@ def new_event(message: types_pb2.NewEvent) -> NewEvent:
 
 def new_events(messages: Iterable[types_pb2.NewEvent]) -> tuple[NewEvent, ...]:
     """Several of them."""
-    return tuple(new_event(message) for message in messages)
+    return tuple([new_event(message) for message in messages])
 
 
 def group(message: session_pb2.AppendGroup) -> Group:
