@@ -11,6 +11,7 @@ one, where the call's id makes that safe (design §4).
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -193,7 +194,7 @@ class Link:
 
     # What came.
 
-    def receive(self, messages: list[pb.DaemonMessage] | list[pb.BrainMessage], now: float) -> None:
+    def receive(self, messages: Sequence[Incoming], now: float) -> None:
         """Take a frame's messages, in order."""
         self._last_heard = now
         for message in messages:

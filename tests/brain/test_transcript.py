@@ -31,8 +31,9 @@ def test_a_call_is_open_until_its_first_result_and_a_second_changes_nothing() ->
     log.result(call, "true outcome")
     log.result(call, "another", outcome="error")
     assert not log.transcript.open_calls()
-    assert log.transcript.calls[call].result is not None
-    assert log.transcript.calls[call].result["content"][0]["text"] == "true outcome"
+    result = log.transcript.calls[call].result
+    assert result is not None
+    assert result["content"][0]["text"] == "true outcome"
     assert log.transcript.wants_model()
 
 
