@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import apsw
 
@@ -29,6 +30,9 @@ from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from carpal.v1.session_pb2_grpc import SessionStub
 
+if TYPE_CHECKING:
+    from carpal.v1.session_pb2_grpc import SessionAsyncStub  # known to the stubs alone
+
 DATA = os.urandom(512).hex().encode()
 """1 KiB."""
 MANY = 64
@@ -37,12 +41,10 @@ MANY = 64
 @contextmanager
 def sessiond(state: Path) -> Iterator[str]:
     """A real one in a process of its own; its address."""
-    carpal = [sys.executable, "-m", "carpal"]
-    subprocess.run(
-        [*carpal, "vault", "init", "--state-dir", state], check=True, stdout=subprocess.DEVNULL
-    )
+    carpal, where = [sys.executable, "-m", "carpal"], ["--state-dir", str(state)]
+    subprocess.run([*carpal, "vault", "init", *where], check=True, stdout=subprocess.DEVNULL)
     read, write = os.pipe()
-    command = [*carpal, "sessiond", "run", "--state-dir", state, "--listen", "127.0.0.1:0"]
+    command = [*carpal, "sessiond", "run", *where, "--listen", "127.0.0.1:0"]
     process = subprocess.Popen(
         [*command, "--ready-fd", str(write)], pass_fds=[write], stderr=subprocess.DEVNULL
     )
@@ -58,7 +60,7 @@ def sessiond(state: Path) -> Iterator[str]:
 class Load:
     """One Append stream that keeps a number of groups in flight, coalesced as a brain does."""
 
-    def __init__(self, stub: SessionStub, epochs: dict[str, int], in_flight: int) -> None:
+    def __init__(self, stub: "SessionAsyncStub", epochs: dict[str, int], in_flight: int) -> None:
         self._stub = stub
         self._sessions = deque(epochs.items())
         self._in_flight = in_flight

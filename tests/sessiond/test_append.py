@@ -3,6 +3,7 @@
 import pytest
 
 from carpal.chain import data_digest, event_hash, genesis
+from carpal.identity import Identity
 from carpal.status import Reason
 from sessiond import append as rules
 from sessiond.clock import SECOND
@@ -85,7 +86,7 @@ def test_a_group_is_all_or_nothing(desk: Desk) -> None:
     ],
 )
 @pytest.mark.parametrize("who", [ADA, BRAIN, VAULT], ids=["operator", "brain", "vault"])
-def test_inbox_types_come_without_an_epoch(desk: Desk, type: str, who: rules.Identity) -> None:
+def test_inbox_types_come_without_an_epoch(desk: Desk, type: str, who: Identity) -> None:
     desk.create()
     appended = desk.append("sesn_1", NewEvent("a", type, b"{}"), who=who)
     assert appended.first.source == who.uri
@@ -93,7 +94,7 @@ def test_inbox_types_come_without_an_epoch(desk: Desk, type: str, who: rules.Ide
 
 @pytest.mark.parametrize("type", ["agent.message", "session.updated", "hand.provisioned", "user"])
 @pytest.mark.parametrize("who", [ADA, BRAIN, VAULT], ids=["operator", "brain", "vault"])
-def test_other_types_need_an_epoch(desk: Desk, type: str, who: rules.Identity) -> None:
+def test_other_types_need_an_epoch(desk: Desk, type: str, who: Identity) -> None:
     desk.create()
     with refused(Reason.EPOCH_REQUIRED):
         desk.append("sesn_1", NewEvent("a", type, b"{}"), who=who)
