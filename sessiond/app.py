@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 from pathlib import Path
 
 import grpc
@@ -24,6 +25,10 @@ from sessiond.tickets import Tickets
 
 _log = logging.getLogger(__name__)
 
+_SWITCH_SECONDS = 0.0005
+"""How long a thread may keep the interpreter from another. The writing thread gives it up at
+every statement; at the default, 5 ms, a busy event loop makes each of those wait as long."""
+
 
 class SessiondConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings; each is a flag, a `CARPAL_*` variable or a key of sessiond.toml."""
@@ -43,6 +48,7 @@ async def run(
             f"the identity in {files.directory} is {loaded.identity.uri}, not a sessiond",
             action="issue one with `carpal vault issue sessiond NAME`",
         )
+    sys.setswitchinterval(_SWITCH_SECONDS)
     store = SqliteStore(state / "sessiond" / "sessions.db")
     async with running(store, SystemClock(), loaded.identity.uri) as parts:
         # Abstract to mypy alone: what is not overridden answers NOT_BUILT.

@@ -1,4 +1,4 @@
-"""The write transaction on SQLite: rows changed in memory, written once before the commit.
+"""The write transaction on SQLite: changed in memory, written in one go before the commit.
 
 A session that many groups of one batch append to is updated once. Rows are
 kept from one transaction to the next, which is safe because this connection is
@@ -68,6 +68,8 @@ class SqliteTransaction:
         self._texts: dict[int, str] = {}
         self._stored_sessions: dict[str, SessionRow] = {}
         """The rows on disk of sessions that this transaction changed."""
+        self._new_events: dict[tuple[int, str], EventRow] = {}
+        """By session and id, in the order they are to be written."""
         self._changed_leases: dict[str, LeaseRow] = {}
 
     def begin(self, wall: int, steady: int) -> None:
@@ -78,11 +80,12 @@ class SqliteTransaction:
     def commit(self) -> Changes:
         """Write what changed and make it durable."""
         changed = tuple(self._sessions[session_id] for session_id in self._stored_sessions)
-        for row in changed:
-            self._write_session(row, self._stored_sessions[row.session_id])
+        self._write_sessions(changed)
+        self._write_events()
         leases = tuple(self._changed_leases.values())
         self._execute("COMMIT")
         self._stored_sessions.clear()
+        self._new_events.clear()
         self._changed_leases.clear()
         for kept in (self._sessions, self._leases, self._names, self._texts):
             if len(kept) > _KEPT_ROWS:
@@ -103,6 +106,7 @@ class SqliteTransaction:
             self._names,
             self._texts,
             self._stored_sessions,
+            self._new_events,
             self._changed_leases,
         ):
             kept.clear()
@@ -135,6 +139,9 @@ class SqliteTransaction:
 
     def find_event(self, number: int, event_id: str) -> EventRow | None:
         """See `store.Transaction`."""
+        new = self._new_events.get((number, event_id))
+        if new is not None:
+            return new
         values = self._one(_FIND_EVENT, (number, event_id))
         if values is None:
             return None
@@ -153,23 +160,9 @@ class SqliteTransaction:
 
     def add_events(self, number: int, events: list[EventRow]) -> None:
         """See `store.Transaction`."""
+        self.writes += len(events)
         for event in events:
-            self.writes += 1
-            self._execute(
-                _INSERT_EVENT,
-                (
-                    number,
-                    event.id,
-                    event.position,
-                    event.time,
-                    self._name(event.type),
-                    self._name(event.source),
-                    event.must_understand,
-                    event.data,
-                    event.digest,
-                    event.hash,
-                ),
-            )
+            self._new_events[number, event.id] = event
 
     def update_request(self, number: int, event_id: str) -> bytes | None:
         """See `store.Transaction`."""
@@ -204,10 +197,29 @@ class SqliteTransaction:
         rows = (self.lease(str(resource)) for (resource,) in due)
         return [row for row in rows if row is not None]
 
-    def _write_session(self, row: SessionRow, stored: SessionRow) -> None:
-        self._execute(_UPDATE_STATE, (*state_values(row), row.number))
-        if (row.title, row.metadata, row.labels) != (stored.title, stored.metadata, stored.labels):
-            self._execute(_UPDATE_CARD, (*card_values(row), row.number))
+    def _write_sessions(self, rows: tuple[SessionRow, ...]) -> None:
+        stored = self._stored_sessions
+        self._execute_many(_UPDATE_STATE, [(*state_values(row), row.number) for row in rows])
+        cards = [row for row in rows if _card(row) != _card(stored[row.session_id])]
+        self._execute_many(_UPDATE_CARD, [(*card_values(row), row.number) for row in cards])
+
+    def _write_events(self) -> None:
+        rows = [
+            (
+                number,
+                event.id,
+                event.position,
+                event.time,
+                self._name(event.type),
+                self._name(event.source),
+                event.must_understand,
+                event.data,
+                event.digest,
+                event.hash,
+            )
+            for (number, _), event in self._new_events.items()
+        ]
+        self._execute_many(_INSERT_EVENT, rows)
 
     def _name(self, text: str) -> int:
         number = self._names.get(text)
@@ -232,6 +244,15 @@ class SqliteTransaction:
             return self._connection.execute(statement, bindings)
         except apsw.Error as error:
             raise _store_error(error) from error
+
+    def _execute_many(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
+        if rows:
+            with writing():
+                self._connection.executemany(statement, rows)
+
+
+def _card(row: SessionRow) -> tuple[object, ...]:
+    return row.title, row.metadata, row.labels
 
 
 @contextmanager

@@ -149,9 +149,11 @@ def test_a_gap_in_the_making_breaks_the_store_rather_than_the_log(desk: Desk) ->
     tx = desk.store.begin(0, 0)
     session = tx.session("sesn_1")
     assert session is not None
+    tx.add_events(session.number, [EventRow("x", 3, 0, "a.b", "s", False, b"", b"", b"")])
     with pytest.raises(StoreBroken, match="next position"):
-        tx.add_events(session.number, [EventRow("x", 3, 0, "a.b", "s", False, b"", b"", b"")])
+        desk.store.commit()
     desk.store.rollback()
+    assert [e.id for e in desk.log()] == ["a"]
 
 
 def test_the_last_50_of_30_000_events_cost_50_rows_s04(desk: Desk, tmp_path: Path) -> None:
