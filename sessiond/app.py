@@ -52,7 +52,7 @@ async def run(
     store = SqliteStore(state / "sessiond" / "sessions.db")
     async with running(store, SystemClock(), loaded.identity.uri) as parts:
         # Abstract to mypy alone: what is not overridden answers NOT_BUILT.
-        service = SessionService(parts, Tickets(loaded))  # type: ignore[abstract]
+        service = SessionService(parts, Tickets(files))  # type: ignore[abstract]
 
         def register(server: grpc.aio.Server) -> None:
             add_SessionServicer_to_server(service, server)

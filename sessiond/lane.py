@@ -22,6 +22,8 @@ from sessiond.writer import Writer
 
 _ACKS = 500
 """In one answer; each may carry a status of up to 4 KiB."""
+_UNREAD_ACKS = 10_000
+"""Beyond this the client is not read: it must read its acks first."""
 
 Groups = list[session_pb2.AppendGroup]
 Acks = list[session_pb2.AppendAck]
@@ -40,6 +42,8 @@ class Lane:
         self._in_flight = 0
         self._failure: BaseException | None = None
         self._moved = asyncio.Event()
+        self._few_unread = asyncio.Event()
+        self._few_unread.set()
 
     async def serve(
         self, frames: AsyncIterable[session_pb2.AppendRequest]
@@ -52,6 +56,8 @@ class Lane:
             while True:
                 if self._acks:
                     acks, self._acks = self._acks[:_ACKS], self._acks[_ACKS:]
+                    if len(self._acks) < _UNREAD_ACKS:
+                        self._few_unread.set()
                     yield session_pb2.AppendResponse(acks=acks)
                 elif self._in_flight == 0 and (reading.done() or self._failure is not None):
                     break
@@ -70,6 +76,7 @@ class Lane:
 
     async def _read(self, frames: AsyncIterable[session_pb2.AppendRequest]) -> None:
         async for frame in frames:
+            await self._few_unread.wait()
             if self._failure is not None:
                 return
             groups = list(frame.groups)
@@ -98,6 +105,8 @@ class Lane:
             self._acks += [_refusal(group, to_status(error)) for group in groups]
         else:
             self._fail(error)
+        if len(self._acks) >= _UNREAD_ACKS:
+            self._few_unread.clear()
         self._moved.set()
 
     def _fail(self, error: BaseException) -> None:

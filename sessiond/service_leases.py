@@ -93,7 +93,7 @@ class LeaseService(SessionServicer):
     ) -> pb.ReleaseLeaseResponse:
         """See session.proto."""
         who = caller(context)
-        wake_at = wire.nanoseconds(request.wake_at) if request.HasField("wake_at") else None
+        wake_at = wire.time_of(request.wake_at, "wake_at") if request.HasField("wake_at") else None
         end = Try(request.processed, wake_at, request.failure)
 
         def release(tx: Transaction) -> tuple[SessionRow | None, LeaseRow | None]:

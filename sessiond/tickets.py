@@ -1,17 +1,24 @@
 """Tickets: proof, for the vault and for hands, that sessiond granted a lease."""
 
+import logging
+
+from carpal.errors import CarpalError
 from carpal.signed import sign
-from carpal.tls import Loaded
+from carpal.tls import IdentityFiles
 from carpal.v1 import types_pb2
 from sessiond import wire
 from sessiond.rows import LeaseRow
 
+_log = logging.getLogger(__name__)
+
 
 class Tickets:
-    """Signs with the identity this process serves under."""
+    """Signs with the identity this process serves under, as it is on disk now."""
 
-    def __init__(self, identity: Loaded) -> None:
-        self._identity = identity
+    def __init__(self, files: IdentityFiles) -> None:
+        self._files = files
+        self._identity = files.load_valid()
+        self._seen = self._stamp()
 
     def sign(self, lease: LeaseRow, wall: int) -> types_pb2.SignedBytes:
         """A serialized LeaseTicket that is good for the lease's first term, from `wall` on.
@@ -19,6 +26,7 @@ class Tickets:
         Renewing a lease does not renew its ticket: whoever takes tickets
         exchanges one at once for something of its own.
         """
+        self._follow()
         ticket = types_pb2.LeaseTicket(
             resource=lease.resource,
             epoch=lease.epoch,
@@ -28,3 +36,18 @@ class Tickets:
         )
         payload = ticket.SerializeToString(deterministic=True)
         return sign(self._identity.key, self._identity.chain, payload)
+
+    def _follow(self) -> None:
+        """Take up a renewed identity; the certificate is the last of its files to be replaced."""
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return
+        try:
+            self._identity = self._files.load_valid()
+        except CarpalError as error:
+            _log.warning("identity not reloaded", extra={"problem": error.message})
+        self._seen = stamp
+
+    def _stamp(self) -> tuple[int, int]:
+        stat = self._files.certificate.stat()
+        return stat.st_ino, stat.st_mtime_ns

@@ -10,6 +10,9 @@ from carpal.v1 import session_pb2, types_pb2
 from sessiond.clock import SECOND
 from sessiond.rows import EventRow, Group, LeaseRow, NewEvent, SessionRow
 
+_LAST = 7_258_118_400 * SECOND
+"""The year 2200, well within the store's 64 bits."""
+
 
 def timestamp(ns: int) -> Timestamp:
     """From nanoseconds since 1970."""
@@ -19,6 +22,14 @@ def timestamp(ns: int) -> Timestamp:
 def nanoseconds(value: Timestamp | Duration) -> int:
     """Since 1970, or long."""
     return value.seconds * SECOND + value.nanos
+
+
+def time_of(value: Timestamp, field: str) -> int:
+    """Nanoseconds since 1970; INVALID_FIELD when it is not a time in this era."""
+    ns = nanoseconds(value)
+    if not 0 <= ns < _LAST:
+        raise invalid(field, "must be a time from 1970 to 2200")
+    return ns
 
 
 def duration(ns: int) -> Duration:

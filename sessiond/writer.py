@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 BATCH_JOBS = 1_000
 BATCH_BYTES = 8 * 1024 * 1024
+JOB_BYTES = 512
+"""What a job weighs beside its request."""
 IN_FLIGHT_BYTES = 64 * 1024 * 1024
 """Waiting or being committed; beyond it, requests wait to be taken and streams are not read."""
 
@@ -91,7 +93,7 @@ class Writer:
         `undone` is called in the writing thread, before any later job runs,
         when the job as a whole failed and left nothing behind.
         """
-        size = min(size, self._capacity)
+        size = min(size + JOB_BYTES, self._capacity)
         await self._take_room(size)
         if self._closed or self._broken.done():
             self._give_room(size)
@@ -140,16 +142,18 @@ class Writer:
 
     def _deliver(self, jobs: list[Job[Any]], changes: Changes) -> None:
         """In the event loop: tell the watchers, then answer the callers."""
-        for listener in self._listeners:
-            listener(changes)
-        for job in jobs:
-            if job.future.done():
-                continue  # the caller left; what it asked for was done all the same
-            if isinstance(job.outcome, Exception):
-                job.future.set_exception(job.outcome)
-            else:
-                job.future.set_result(job.outcome)
-        self._give_room(sum(job.size for job in jobs))
+        try:
+            for listener in self._listeners:
+                listener(changes)
+        finally:
+            for job in jobs:
+                if job.future.done():
+                    continue  # the caller left; what it asked for was done all the same
+                if isinstance(job.outcome, Exception):
+                    job.future.set_exception(job.outcome)
+                else:
+                    job.future.set_result(job.outcome)
+            self._give_room(sum(job.size for job in jobs))
 
     def _break(self, error: StoreBroken) -> None:
         self._broken.set_exception(error)
@@ -164,11 +168,11 @@ class Writer:
             if broken is None:
                 try:
                     changes = self._commit(jobs)
-                except StoreBroken as error:
+                except Exception as error:  # noqa: BLE001 - the top of the thread
                     # Whether this batch is on disk is unknown; only opening anew can tell.
-                    _log.critical("the store broke", extra={"error": str(error)})
-                    broken = error
-                    self._loop.call_soon_threadsafe(self._break, error)
+                    _log.critical("the store broke", exc_info=error)
+                    broken = error if isinstance(error, StoreBroken) else StoreBroken(repr(error))
+                    self._loop.call_soon_threadsafe(self._break, broken)
             if broken is not None:
                 for job in jobs:
                     job.outcome = _unavailable()

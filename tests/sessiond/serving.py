@@ -81,7 +81,7 @@ async def serving(root: Path, pki: Pki, clock: FakeClock) -> AsyncIterator[Servi
         AsyncExitStack() as stack,
         running(SqliteStore(root / "sessions.db"), clock, loaded.identity.uri) as parts,
     ):
-        service = SessionService(parts, Tickets(loaded))  # type: ignore[abstract]
+        service = SessionService(parts, Tickets(files))  # type: ignore[abstract]
         async with (
             serve(
                 "127.0.0.1:0",

@@ -10,10 +10,12 @@ import pytest
 
 from carpal.client import rpc_errors
 from carpal.errors import from_status
+from carpal.identity import Role
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
-from tests.sessiond.desk import refused
+from sessiond import lane
+from tests.sessiond.desk import identity, refused
 from tests.sessiond.serving import WAIT, Serving, event
 
 
@@ -195,6 +197,32 @@ async def test_a_full_disk_refuses_a_frame_and_closes_the_lanes_it_named(
         [group(2, "sesn_1", event("after")), group(3, "sesn_2", event("other"))],
     )
     assert reasons(acks) == [Reason.STORE_FULL, Reason.PRIOR_GROUP_REFUSED, 1]
+
+
+async def test_a_client_that_does_not_read_its_acks_is_not_read_until_it_does(
+    two: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "_UNREAD_ACKS", 3)
+    taken = 0
+
+    async def committed() -> None:
+        await two.parts.writer.run(lambda tx: None)
+
+    async def frames() -> AsyncIterator[pb.AppendRequest]:
+        nonlocal taken
+        while taken < 20:
+            taken += 1
+            yield pb.AppendRequest(groups=[group(taken, "sesn_1", event(f"e{taken}"))])
+            await committed()
+
+    async with asyncio.timeout(WAIT):
+        served = lane.Lane(two.parts.writer, identity(Role.BRAIN, "brain-1")).serve(frames())
+        acks = list((await anext(served)).acks)
+        for _ in range(20):
+            await committed()
+        assert taken <= 6
+        acks += [ack async for response in served for ack in response.acks]
+    assert reasons(acks) == list(range(1, 21))
 
 
 async def test_two_streams_at_once_leave_no_gap(two: Serving) -> None:

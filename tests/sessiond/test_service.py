@@ -333,6 +333,34 @@ async def test_an_operator_sees_its_workspaces_daemons_and_the_vault_sees_all(
     assert await seen(await sessions.stub(Role.VAULT, "vault")) == ["daemon/d1", "daemon/d2"]
 
 
+async def test_brains_are_found_from_every_workspace(sessions: Serving) -> None:
+    request = pb.AcquireLeaseRequest(resource="brain/brain-1", address="b:1")
+    await ask(await sessions.brain(), "AcquireLease", request)
+    for workspace in ("default", "elsewhere"):
+        operator = await sessions.operator(f"op-{workspace}", workspace)
+        answer = await first(operator, "WatchLeases", pb.WatchLeasesRequest(prefix="brain/"))
+        assert [row.address for row in answer.leases] == ["b:1"]
+
+
+async def test_a_renewed_identity_signs_the_next_ticket(sessions: Serving) -> None:
+    await create(sessions)
+    before = (await sessions.lease("sesn_1")).ticket.certificate_chain
+    sessions.pki.issue("sessiond", "sessiond")
+    ticket = (await sessions.lease("sesn_1")).ticket
+    assert ticket.certificate_chain != before
+    signed.verify(ticket, sessions.pki.ca_pem, Role.SESSIOND, datetime.now(UTC))
+
+
+@pytest.mark.parametrize("seconds", [-1, 2**40, 200_000_000_000])
+async def test_a_time_to_wake_out_of_this_era_is_refused(sessions: Serving, seconds: int) -> None:
+    await create(sessions)
+    await sessions.lease("sesn_1")
+    request = pb.ReleaseLeaseRequest(resource="session/sesn_1", epoch=1)
+    request.wake_at.seconds = seconds
+    with refused(Reason.INVALID_FIELD):
+        await ask(await sessions.brain(), "ReleaseLease", request)
+
+
 async def test_roles_are_held_apart(sessions: Serving) -> None:
     await create(sessions)
     ada = await sessions.operator()

@@ -51,7 +51,7 @@ def gate(store: SqliteStore) -> Gate:
 @pytest.fixture
 async def writer(gate: Gate, desk: Desk, clock: FakeClock) -> AsyncIterator[Writer]:
     desk.create()
-    writer = Writer(gate, clock, in_flight=1000)  # type: ignore[arg-type]
+    writer = Writer(gate, clock, in_flight=100_000)  # type: ignore[arg-type]
     writer.start()
     yield writer
     gate.open.set()
@@ -171,6 +171,29 @@ async def test_a_broken_store_answers_nothing_more_and_says_so(writer: Writer, g
     assert gate.commits == []
 
 
+async def test_a_bug_in_the_store_stops_the_writer_and_leaves_nobody_waiting(
+    writer: Writer, gate: Gate
+) -> None:
+    gate.failure = OverflowError("int too big")
+    async with asyncio.timeout(WAIT):
+        with refused(Reason.UNAVAILABLE):
+            await writer.run(says("a"))
+        with pytest.raises(StoreBroken, match="int too big"):
+            await writer.until_broken()
+
+
+async def test_a_watcher_that_fails_leaves_no_caller_waiting(writer: Writer) -> None:
+    def fails(changes: Changes) -> None:
+        raise ZeroDivisionError
+
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, it: reported.append(it))
+    writer.listen(fails)
+    async with asyncio.timeout(WAIT):
+        assert (await writer.run(says("a"))).first.position == 1
+    assert len(reported) == 1
+
+
 async def test_bytes_in_flight_are_bounded_and_taken_in_order(
     writer: Writer, gate: Gate, desk: Desk
 ) -> None:
@@ -183,7 +206,7 @@ async def test_bytes_in_flight_are_bounded_and_taken_in_order(
         await future
 
     async with asyncio.timeout(WAIT), asyncio.TaskGroup() as group:
-        for id, size in [("a", 600), ("b", 600), ("c", 1), ("d", 5000)]:
+        for id, size in [("a", 60_000), ("b", 60_000), ("c", 1), ("d", 500_000)]:
             group.create_task(send(id, size))
             await asyncio.sleep(0)
         assert submitted == ["a"]  # c would fit, but would then overtake b
@@ -196,12 +219,12 @@ async def test_a_caller_that_leaves_while_it_waits_for_room_takes_none(
     writer: Writer, gate: Gate
 ) -> None:
     gate.open.clear()
-    first = asyncio.create_task(writer.run(says("a"), 1000))
+    first = asyncio.create_task(writer.run(says("a"), 100_000))
     await asyncio.sleep(0)
-    leaver = asyncio.create_task(writer.run(says("b"), 1000))
+    leaver = asyncio.create_task(writer.run(says("b"), 100_000))
     await asyncio.sleep(0)
     leaver.cancel()
-    third = asyncio.create_task(writer.run(says("c"), 1000))
+    third = asyncio.create_task(writer.run(says("c"), 100_000))
     gate.open.set()
     async with asyncio.timeout(WAIT):
         await asyncio.gather(first, third)
@@ -212,9 +235,9 @@ async def test_closing_finishes_what_is_queued_and_refuses_the_rest(
     writer: Writer, gate: Gate, desk: Desk
 ) -> None:
     gate.open.clear()
-    queued = asyncio.create_task(writer.run(says("queued"), 1000))
+    queued = asyncio.create_task(writer.run(says("queued"), 100_000))
     await asyncio.sleep(0)
-    waiting = asyncio.create_task(writer.run(says("waiting for room"), 1000))
+    waiting = asyncio.create_task(writer.run(says("waiting for room"), 100_000))
     await asyncio.sleep(0)
     closing = asyncio.create_task(writer.close())
     await asyncio.sleep(0)
