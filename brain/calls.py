@@ -16,7 +16,7 @@ from brain.driver import Driver
 from brain.fleet import Fleet
 from brain.hands_at import one
 from brain.provision import Provisioner, driver_of
-from brain.results import result_event, settled
+from brain.results import gone, result_event, settled
 from brain.transcript import Call, Hand, New
 from brain.watch import WatchHub
 from carpal.backoff import Backoff
@@ -93,44 +93,52 @@ class Calls:
                 )
                 return
         if hand.state != "live":
-            gone = f"hand {hand.name!r} is {hand.state}; the call may have partly happened"
-            await self._append(settled(call, "lost", gone, hand))
+            await self._append(
+                gone(call, hand, f"it is {hand.state}", sent=self._may_have_been_sent(call))
+            )
             return
-        await self._append(await self._on_hand(call, hand))
+        await self._driver.append(*await self._on_hand(call, hand))
         await self._acknowledge(hand, [call.call_id])
 
-    async def _on_hand(self, call: Call, hand: Hand) -> New:
-        """Ask the hand for the call until it has an outcome; the event that says it."""
-        # A call this driver made itself has been sent to no hand before.
-        sent_before = call.position <= self._driver.started_at
+    async def _on_hand(self, call: Call, hand: Hand) -> list[New]:
+        """Ask the hand for the call until it has an outcome; the events that say it."""
+        sent = self._may_have_been_sent(call)
         backoff = Backoff(0.1, 1.0)
         silent_since = time.monotonic()
         while True:
             self._driver.check_lease()
             try:
-                if sent_before or hand.hand_id not in self._claimed:
-                    event = await self._claimed_outcome(call, hand, sent_before)
+                if sent or hand.hand_id not in self._claimed:
+                    event = await self._claimed_outcome(call, hand, sent)
                     if event is not None:
-                        return event
-                sent_before = True
+                        return [event]
+                sent = True
                 result = await self._execute(call, hand)
-                return result_event(call, hand, result)
+                events = [result_event(call, hand, result)]
+                if result.outcome == hand_pb2.OUTCOME_LOST:
+                    events += self._lost(hand, "its supervisor ended")
+                return events
             except Unreachable as error:
                 if time.monotonic() - silent_since > self._patience(hand):
-                    text = f"{error}; the call may have partly happened"
-                    return settled(call, "interrupted", text, hand)
+                    text = f"{error.message}; the call may have partly happened"
+                    return [settled(call, "interrupted", text, hand)]
                 log.info("hand out of reach", extra={"hand": hand.hand_id, "error": str(error)})
                 self._claimed.discard(hand.hand_id)
                 await self._fleet.wait_change(backoff.next())
             except CarpalError as error:
-                if event := await self._refused(call, hand, error):
-                    return event
-                raise
+                events = self._refused(call, hand, error, sent)
+                if not events:
+                    raise
+                return events
 
-    async def _claimed_outcome(self, call: Call, hand: Hand, sent_before: bool) -> New | None:
+    def _may_have_been_sent(self, call: Call) -> bool:
+        """Not when this driver made the call itself and has not sent it yet."""
+        return call.position <= self._driver.started_at
+
+    async def _claimed_outcome(self, call: Call, hand: Hand, sent: bool) -> New | None:
         """Claim, and settle the call when the hand cannot say what became of it."""
         claim = await self._claim(hand, [call.call_id])
-        if not sent_before:
+        if not sent:
             return None
         state = claim.calls[0].state
         if state == hand_pb2.CALL_STATE_UNKNOWN and not never_accepted(hand, claim):
@@ -186,21 +194,21 @@ class Calls:
             raise RuntimeError(f"hand {hand.hand_id} ended call {call.call_id} without a result")
         return result
 
-    async def _refused(self, call: Call, hand: Hand, error: CarpalError) -> New | None:
-        """The event for a refusal that settles the call; None when it does not."""
+    def _refused(self, call: Call, hand: Hand, error: CarpalError, sent: bool) -> list[New]:
+        """The events for a refusal that settles the call; none when it does not."""
         if error.reason in _NOT_RUN:
-            return settled(call, "error", f"not run: {error.message}", hand)
+            return [settled(call, "error", f"not run: {error.message}", hand)]
         if error.reason is Reason.CALL_CANCELLED:
-            return settled(call, "cancelled", "cancelled before it ran", hand)
+            return [settled(call, "cancelled", "cancelled before it ran", hand)]
         if error.reason in _HAND_IS_GONE:
-            if hand.state == "live":
-                data = {"hand_id": hand.hand_id, "name": hand.name, "reason": error.message}
-                await self._append(New("hand.lost", data))
-            text = (
-                f"hand {hand.name!r} is gone ({error.message}); the call may have partly happened"
-            )
-            return settled(call, "lost", text, hand)
-        return None
+            return [gone(call, hand, error.message, sent=sent), *self._lost(hand, error.message)]
+        return []
+
+    def _lost(self, hand: Hand, reason: str) -> list[New]:
+        """The event that says a hand is lost, unless the log has it."""
+        if hand.state != "live":
+            return []
+        return [New("hand.lost", {"hand_id": hand.hand_id, "name": hand.name, "reason": reason})]
 
     async def _cancel(self, call: Call, hand: Hand) -> None:
         request = hand_pb2.CancelRequest(

@@ -21,6 +21,12 @@ def settled(call: Call, outcome: str, text: str, hand: Hand | None = None) -> Ne
     return New("agent.tool_result", _data(call, outcome, f"[{outcome}] {text}", hand))
 
 
+def gone(call: Call, hand: Hand, why: str, *, sent: bool) -> New:
+    """The `agent.tool_result` of a call whose hand is gone; `sent` when it may have begun."""
+    happened = "the call may have partly happened" if sent else "the call did not run"
+    return settled(call, "lost", f"hand {hand.name!r} is gone ({why}); {happened}", hand)
+
+
 def _data(call: Call, outcome: str, text: str, hand: Hand | None) -> dict[str, Any]:
     data: dict[str, Any] = {
         "tool_use_id": call.call_id,

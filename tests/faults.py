@@ -9,7 +9,9 @@ from pathlib import Path
 def supervisors(hands: Path) -> list[int]:
     """Pids of the supervisors whose command names a folder below `hands`."""
     mark = os.fsencode(str(hands))
-    return [pid for pid in _pids() if mark in _read(pid, "cmdline")]
+    marked = {pid for pid in _pids() if mark in _read(pid, "cmdline")}
+    # What a supervisor forked off carries its command line too.
+    return [pid for pid in marked if _parent(pid) not in marked]
 
 
 def tree(pid: int) -> list[int]:

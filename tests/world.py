@@ -95,6 +95,14 @@ class World:
         assert process.returncode == 0, err.decode()
         return out.decode()
 
+    async def sessiond(self) -> Running:
+        """Start sessiond; again, where it was before."""
+        before = self.running["sessiond"].facts if "sessiond" in self.running else {}
+        listen = before.get("address", "127.0.0.1:0")
+        return await self.start(
+            "sessiond", "sessiond", "run", "--state-dir", str(self.state), "--listen", listen
+        )
+
     async def brain(self, name: str) -> Running:
         """Start a brain of this name; again, where it was before."""
         before = self.running[name].facts if name in self.running else {}
@@ -180,7 +188,7 @@ async def world(
         listen = ("--state-dir", str(state), "--listen", "127.0.0.1:0")
         _, _, practice = await asyncio.gather(
             it.start("vault", "vault", "run", *listen),
-            it.start("sessiond", "sessiond", "run", *listen),
+            it.sessiond(),
             it.start("practice", "practice", "serve", "--listen", "127.0.0.1:0"),
         )
         it.environ = {"ANTHROPIC_BASE_URL": practice.facts["url"], "ANTHROPIC_API_KEY": "practice"}

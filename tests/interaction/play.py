@@ -143,5 +143,8 @@ def one_effect(work: Path, made: Session) -> str:
     return lines[0]
 
 
-EFFECT = '$ touch started; sleep {seconds}; echo "effect $(date +%s%N)-$$" | tee -a effects'
-"""A call with a side effect nobody could guess; it takes `seconds`."""
+EFFECT = '$ echo > started; sleep {seconds}; echo "effect $(date +%s%N)-$$" | tee -a effects'
+"""A call with a side effect nobody could guess; it takes `seconds`.
+
+`started` may be a pipe that a test waits on.
+"""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interaction.play import EFFECT, one_effect, session
+from tests.interaction.play import EFFECT, Session, one_effect, session
 from tests.world import World, world
 
 TERM = 2.0
@@ -51,10 +51,7 @@ async def test_a_brain_killed_in_the_middle_of_a_call_is_replaced_and_the_call_r
     assert len(drivers) == 2, "two brains are in the log"
 
 
-async def _kill_the_driver_and_finish(it: World, made: "object", work: Path, context: str) -> None:
-    from tests.interaction.play import Session
-
-    assert isinstance(made, Session)
+async def _kill_the_driver_and_finish(it: World, made: Session, work: Path, context: str) -> None:
     lease = await made.lease()
     driver = lease.holder.rpartition("/")[2]
     live = lease.expires_in.ToNanoseconds() > 0

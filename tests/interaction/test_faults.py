@@ -1,0 +1,214 @@
+"""Other processes die, people interrupt: each side effect is there once, the log is true."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from carpal.chain import event_hash, genesis
+from carpal.v1 import orchestrator_pb2
+from tests.faults import supervisors, tree
+from tests.interaction.play import EFFECT, SECONDS, Session, one_effect, session
+from tests.world import World, world
+
+
+@pytest.fixture
+async def it(tmp_path: Path) -> AsyncIterator[World]:
+    async with world(tmp_path / "state", brains=("b1", "b2")) as running:
+        yield running
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    os.mkfifo(folder / "started")
+    return folder
+
+
+async def finished(made: Session) -> None:
+    await made.until_type("session.status_idle")
+    verify(made)
+
+
+def verify(made: Session) -> None:
+    """Positions without gaps, and a chain that holds from the session's genesis."""
+    assert [e.position for e in made.log] == list(range(1, len(made.log) + 1))
+    previous = genesis(made.session_id)
+    for e in made.log:
+        previous = event_hash(
+            previous,
+            id=e.id,
+            position=e.position,
+            time_ns=e.time.ToNanoseconds(),
+            type=e.type,
+            source=e.source,
+            must_understand=e.must_understand,
+            digest=e.data_digest,
+        )
+        assert previous == e.hash, f"event {e.position}"
+
+
+async def test_a_daemon_killed_in_the_middle_of_a_call_is_restarted_and_the_call_goes_on(
+    it: World, work: Path
+) -> None:
+    async with session(it, EFFECT.format(seconds=1), work) as made:
+        await started(work)
+        await it.running["daemon"].kill()
+        await it.daemon()
+        await finished(made)
+        one_effect(work, made)
+
+
+async def test_sessiond_killed_in_the_middle_of_a_call_loses_nothing_and_nothing_runs_twice(
+    it: World, work: Path
+) -> None:
+    async with session(it, EFFECT.format(seconds=1), work) as made:
+        await started(work)
+        await it.running["sessiond"].kill()
+        await it.sessiond()
+        await finished(made)
+        one_effect(work, made)
+
+
+async def test_with_the_vault_gone_a_session_goes_on(it: World, work: Path) -> None:
+    await it.running["vault"].kill()
+    async with session(it, EFFECT.format(seconds=0), work) as made:
+        await started(work)
+        await finished(made)
+        one_effect(work, made)
+
+
+async def test_a_supervisor_killed_in_the_middle_of_a_call_is_a_lost_hand_and_says_so(
+    it: World, work: Path
+) -> None:
+    async with session(it, "$ echo > started; sleep 30\n$ echo on a new hand", work) as made:
+        await started(work)
+        (supervisor,) = supervisors(it.state / "hand" / "hands")
+        os.kill(supervisor, signal.SIGKILL)
+        await finished(made)
+    first, second = made.data("agent.tool_result")
+    assert first["outcome"] == "lost"
+    assert "may have partly happened" in first["content"][0]["text"]
+    assert second["outcome"] == "ok", "the session went on, on another hand"
+    assert len(made.data("hand.provisioned")) == 2
+
+
+async def test_an_interrupt_ends_the_call_with_all_that_runs_under_it(
+    it: World, work: Path
+) -> None:
+    async with session(it, "$ echo > started; setsid sleep 987 & sleep 987", work) as made:
+        await started(work)
+        (supervisor,) = supervisors(it.state / "hand" / "hands")
+        assert len(tree(supervisor)) > 1
+        await made.interrupt()
+        await finished(made)
+        (result,) = made.data("agent.tool_result")
+        assert result["outcome"] == "cancelled"
+        assert made.data("session.status_idle")[-1]["stop_reason"]["type"] == "end_turn"
+        assert not [p for p in tree(supervisor) if b"987" in cmdline(p)]
+        await made.say("$ echo usable")
+        await made.until(lambda e: e.type == "agent.tool_result", after=len(made.log))
+        assert made.results()[-1].startswith("usable")
+
+
+async def test_an_interrupt_while_the_model_is_asked_ends_the_turn(it: World, work: Path) -> None:
+    async with session(it, "$ sleep 0.2\n" * 50, work) as made:
+        await made.until_type("agent.tool_result")
+        await made.interrupt()
+        await finished(made)
+        assert len(made.data("agent.tool_result")) < 50
+
+
+async def test_a_call_reaches_a_daemon_linked_at_another_brain_by_one_hop(
+    it: World, work: Path
+) -> None:
+    async with it.orchestrator("b1") as stub:
+        listed = await stub.ListDaemons(orchestrator_pb2.ListDaemonsRequest(), timeout=SECONDS)
+    (daemon,) = listed.daemons
+    other = "b2" if daemon.brain == "b1" else "b1"
+    # Both take sessions as they come; before long the other one drives, and must relay.
+    drivers = set()
+    for number in range(20):
+        folder = work / str(number)
+        folder.mkdir()
+        async with session(it, EFFECT.format(seconds=0), folder) as made:
+            await finished(made)
+            one_effect(folder, made)
+            drivers |= {
+                e.source.rpartition("/")[2] for e in made.log if e.type == "hand.provisioned"
+            }
+        if other in drivers:
+            break
+    assert other in drivers, "20 sessions, and none was driven by the brain without the link"
+
+
+async def test_a_brain_that_is_asked_to_stop_hands_its_sessions_over_at_once(
+    it: World, work: Path
+) -> None:
+    async with session(it, EFFECT.format(seconds=2), work) as made:
+        await started(work)
+        driver = await made.driver()
+        await it.running[driver].kill(signal.SIGTERM)
+        await finished(made)
+        one_effect(work, made)
+        assert made.log[-1].source.rpartition("/")[2] != driver
+        await it.brain(driver)
+
+
+async def test_a_message_sent_while_a_call_runs_is_answered_in_the_same_turn(
+    it: World, work: Path
+) -> None:
+    async with session(it, "$ echo > started; sleep 0.5; echo first", work) as made:
+        await started(work)
+        await made.say("$ echo second")
+        await finished(made)
+        await made.until(lambda e: e.type == "agent.tool_result" and b"second" in e.data)
+    assert [r.splitlines()[0] for r in made.results()] == ["first", "second"]
+
+
+async def test_calls_on_two_hands_run_each_on_its_own(it: World) -> None:
+    task = "$ pwd\n@build $ pwd"
+    async with session(it, task, hands=("shell", "build")) as made:
+        await finished(made)
+    uses = [json.loads(e.data) for e in made.log if e.type == "agent.tool_use"]
+    assert [(u["hand"], u["name"]) for u in uses] == [("shell", "bash"), ("build", "bash")]
+    first, second = made.results()
+    assert first != second
+
+
+async def test_the_first_model_request_leaves_before_any_hand_exists(it: World) -> None:
+    async with session(it, "$ true") as made:
+        await finished(made)
+    kinds = [e.type for e in made.log]
+    assert kinds.index("span.model_request_start") < kinds.index("hand.provision_requested")
+
+
+async def test_a_task_that_uses_no_tool_provisions_no_hand(it: World) -> None:
+    async with session(it, "hello") as made:
+        await finished(made)
+    assert not [e.type for e in made.log if e.type.startswith("hand.")]
+
+
+async def started(work: Path) -> None:
+    """Until the call writes to the pipe `started`: it runs."""
+    written = asyncio.Event()
+    pipe = os.open(work / "started", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        asyncio.get_running_loop().add_reader(pipe, written.set)
+        async with asyncio.timeout(SECONDS):
+            await written.wait()
+    finally:
+        asyncio.get_running_loop().remove_reader(pipe)
+        os.close(pipe)
+
+
+def cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
