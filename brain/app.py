@@ -8,6 +8,7 @@ from pathlib import Path
 import grpc
 import msgspec
 
+from brain.directory import Directory
 from brain.enrollment import EnrollmentService
 from brain.fleet import Fleet
 from brain.hands_at import Peers
@@ -81,14 +82,15 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
         stack.push_async_callback(model.close)
         keeper = LeaseKeeper(sessions, config.lease_term)
         appender, hub = Appender(sessions), WatchHub()
-        fleet = Fleet(sessions, keeper, peers, me)
+        directory = Directory(sessions)
+        fleet = Fleet(directory, keeper, peers, me)
         attributes: dict[str, str] = {}
         presence = Presence(keeper, config.name, attributes)
         relay = HandRelay(fleet)
         orchestrator = OrchestratorService(
             sessions, fleet, hub, peers, me=me, lease_left=presence.left
         )
-        enrollment = EnrollmentService(vault, lambda: fleet.brains)
+        enrollment = EnrollmentService(vault, lambda: directory.brains)
 
         def register(to: grpc.aio.Server) -> None:
             orchestrator_pb2_grpc.add_OrchestratorServicer_to_server(orchestrator, to)
@@ -120,8 +122,8 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             tasks = [
                 group.create_task(appender.run()),
                 group.create_task(keeper.run()),
-                group.create_task(fleet.run()),
-                group.create_task(fleet.follow_brains()),
+                group.create_task(directory.follow_daemons()),
+                group.create_task(directory.follow_brains(fleet.tell_brains)),
                 group.create_task(presence.run(lambda: fleet.end_links(_lost()))),
             ]
             driving = group.create_task(scheduler.run())

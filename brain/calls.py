@@ -124,7 +124,7 @@ class Calls:
                     return [settled(call, "interrupted", text, hand)]
                 log.info("hand out of reach", extra={"hand": hand.hand_id, "error": str(error)})
                 self._claimed.discard(hand.hand_id)
-                await self._fleet.wait_change(backoff.next())
+                await self._fleet.directory.wait_change(backoff.next())
             except CarpalError as error:
                 events = self._refused(call, hand, error, sent)
                 if not events:

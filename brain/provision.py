@@ -13,6 +13,7 @@ from typing import Any
 
 from brain.driver import Driver
 from brain.fleet import Fleet
+from brain.placement import Placement
 from brain.transcript import Hand, New
 from brain.watch import WatchHub
 from carpal.backoff import Backoff
@@ -86,7 +87,8 @@ class Provisioner:
         if earlier := transcript.requested_hand(name):
             return earlier.hand_id
         spec = transcript.hand_specs[name]
-        daemon = await self._fleet.find(spec, self._driver.workspace, PATIENCE)
+        place = Placement(self._fleet, self._driver.workspace, spec)
+        daemon = await place.daemon(PATIENCE)
         data: dict[str, Any] = {
             "hand_id": new_id("hand"),
             "name": name,
@@ -110,7 +112,7 @@ class Provisioner:
                 if time.monotonic() > deadline:
                     raise
                 log.info("provision waits", extra={"hand": hand.hand_id, "error": str(error)})
-                await self._fleet.wait_change(backoff.next())
+                await self._fleet.directory.wait_change(backoff.next())
 
     async def _ask(self, hand: Hand) -> hand_pb2.ProvisionResult:
         request = hand_pb2.ProvisionRequest(

@@ -29,6 +29,7 @@ from brain.effects import (
 )
 from brain.fleet import Fleet
 from brain.model import Model, Reply, request_digest
+from brain.placement import Placement
 from brain.provision import PATIENCE
 from brain.tools import context_tools, meant
 from brain.transcript import New, Transcript
@@ -165,7 +166,8 @@ class Runner:
             # What an earlier driver learned will do while the daemon finds its way back.
             patience = 0.0 if name in transcript.tools else PATIENCE
             try:
-                info = await self._fleet.offer(spec, self._driver.workspace, patience)
+                place = Placement(self._fleet, self._driver.workspace, spec)
+                info = await place.offer(patience)
             except CarpalError as error:
                 if name not in transcript.tools:
                     said = {
