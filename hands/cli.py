@@ -56,7 +56,7 @@ def enroll_command(state_dir: Path | None, token_file: TextIO) -> None:
     type=click.File(),
     help="Enrol with this token first, if there is no valid identity; '-' for stdin.",
 )
-@click.option("--hands-max", type=click.IntRange(0, 10_000), help="Hands at once.  [16]")
+@click.option("--hands-max", type=click.IntRange(0, 10_000), help="Hands at once.  [64]")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A placement hint.")
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file.")
 @click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
