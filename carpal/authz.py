@@ -89,6 +89,11 @@ METHODS: dict[str, frozenset[Role]] = {
 }
 
 
+def open_to_anyone(method: str) -> bool:
+    """Whether a method may be called without a certificate."""
+    return METHODS.get(method) is ANYONE or method.startswith("/grpc.health.v1.")
+
+
 def allowed(method: str, role: Role) -> bool:
     """Whether the table lets a role call a method; False for what has no row."""
-    return role in METHODS.get(method, ANYONE)
+    return role in METHODS.get(method, frozenset())

@@ -24,7 +24,9 @@ from carpal.status import SPECS, Code, Reason
 DOMAIN = "carpal"
 _DETAILS_MAX = 4096
 """Bytes. HTTP/2 trailers beyond 16 KiB would hide the status itself."""
-_FIELD_MAX = 512
+_MESSAGE_MAX = 1024
+_FIELD_MAX = 256
+"""Bytes of UTF-8."""
 
 
 class CarpalError(Exception):
@@ -98,6 +100,7 @@ _CLASSES: dict[Code, type[CarpalError]] = {
     Code.OUT_OF_RANGE: BadInput,
     Code.UNAVAILABLE: Unreachable,
     Code.DEADLINE_EXCEEDED: Unreachable,
+    Code.CANCELLED: Unreachable,
     Code.UNAUTHENTICATED: Denied,
     Code.PERMISSION_DENIED: Denied,
     Code.NOT_FOUND: NotFound,
@@ -121,8 +124,9 @@ def invalid(field: str, problem: str) -> CarpalError:
 def to_status(error: CarpalError) -> status_pb2.Status:
     """The wire form, with ErrorInfo and, where a retry is sensible, RetryInfo."""
     spec = SPECS[error.reason]
-    fields = {key: value[:_FIELD_MAX] for key, value in error.fields.items()}
-    status = status_pb2.Status(code=int(spec.code), message=error.message[: _DETAILS_MAX // 2])
+    fields = {key: _clamp(value, _FIELD_MAX) for key, value in error.fields.items()}
+    message = _clamp(error.message, _MESSAGE_MAX)
+    status = status_pb2.Status(code=int(spec.code), message=message)
     _pack(status, error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=fields))
     if status.ByteSize() > _DETAILS_MAX:
         del status.details[:]
@@ -143,11 +147,13 @@ def from_status(status: status_pb2.Status) -> CarpalError:
                 return refuse(Reason(info.reason), status.message, **dict(info.metadata))
             except ValueError:
                 break  # a newer peer's reason: its code still says the class
-    reason = _REASON_BY_CODE.get(status.code, Reason.INTERNAL)
-    return _CLASSES.get(SPECS[reason].code, Broken)(reason, status.message or reason.value)
+    code = Code(status.code) if status.code in _CODES else Code.UNKNOWN
+    reason = _REASON_BY_CODE.get(code, Reason.INTERNAL)
+    return _CLASSES.get(code, Broken)(reason, status.message or code.name)
 
 
-_REASON_BY_CODE: dict[int, Reason] = {
+_CODES = frozenset(int(code) for code in Code)
+_REASON_BY_CODE: dict[Code, Reason] = {
     Code.UNAVAILABLE: Reason.UNREACHABLE,
     Code.DEADLINE_EXCEEDED: Reason.UNREACHABLE,
     Code.CANCELLED: Reason.UNREACHABLE,
@@ -157,6 +163,12 @@ _REASON_BY_CODE: dict[int, Reason] = {
     Code.UNIMPLEMENTED: Reason.NOT_BUILT,
     Code.RESOURCE_EXHAUSTED: Reason.GROUP_TOO_LARGE,
 }
+"""The nearest reason, for a peer that gave none we know; the class follows the code."""
+
+
+def _clamp(text: str, size: int) -> str:
+    """At most `size` bytes of UTF-8."""
+    return text.encode("utf-8", "replace")[:size].decode("utf-8", "ignore")
 
 
 def _pack(status: status_pb2.Status, message: object) -> None:

@@ -3,7 +3,7 @@
 Sans-I/O: no clock, socket or event loop in it. The same class runs on both
 ends; `Side` says which. Feed it what came (`receive`) and the time (`tick`);
 take what it wants sent (`outgoing`) and what happened (`events`). The shells
-around it are `brain/orchestrator.py` and `hands/daemon.py`.
+around it are `brain/daemon_link.py` and `hands/brain_link.py`.
 
 What may come in which state is `RECEIVES`; what is not in it closes the link.
 It does not resend: a request whose link is gone is asked again on the next
@@ -187,6 +187,9 @@ class Link:
         self._beats = 0
         self._ended = False
         self._last_request = 0
+        """Brain: the newest id given. Daemon: every id up to here has come."""
+        self._ahead: set[int] = set()
+        """Daemon: ids that came before a lower one, since a cancel goes first."""
         self._unfinished: set[int] = set()
         """Requests whose last reply has not come (brain), or not gone (daemon)."""
         if hello is not None:
@@ -335,10 +338,13 @@ class Link:
         self._events.append(Welcomed(welcome))
 
     def _on_request(self, request: pb.Request) -> None:
-        if request.request_id <= self._last_request:
-            self._violate(f"request {request.request_id} came after {self._last_request}")
+        if request.request_id <= self._last_request or request.request_id in self._ahead:
+            self._violate(f"request {request.request_id} came twice")
             return
-        self._last_request = request.request_id
+        self._ahead.add(request.request_id)
+        while self._last_request + 1 in self._ahead:
+            self._last_request += 1
+            self._ahead.remove(self._last_request)
         self._unfinished.add(request.request_id)
         if request.WhichOneof("call") is None:
             unknown = refuse(Reason.NOT_BUILT, "this daemon does not know the request")

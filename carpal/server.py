@@ -20,7 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_status import rpc_status
 
-from carpal.authz import allowed
+from carpal.authz import allowed, open_to_anyone
 from carpal.client import MESSAGE_BYTES
 from carpal.errors import CarpalError, refuse, to_status
 from carpal.identity import Identity, identity_of
@@ -180,6 +180,8 @@ class _Guard(grpc.aio.ServerInterceptor):
     def _check(self, method: str, context: Context) -> float | None:
         """Refuse the caller, or say for how many seconds its certificate lasts."""
         if not self._authorize:
+            if not open_to_anyone(method):
+                raise refuse(Reason.ROLE_NOT_ALLOWED, "this port serves enrolment only")
             return None
         identity = caller(context)
         now = datetime.now(UTC)
