@@ -8,6 +8,7 @@ decided in the writing thread, where the order of groups is known.
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
 from functools import partial
+from typing import NamedTuple
 
 from google.rpc import status_pb2
 
@@ -29,6 +30,11 @@ Groups = list[session_pb2.AppendGroup]
 Acks = list[session_pb2.AppendAck]
 
 
+class _Refused(NamedTuple):
+    sequence: int
+    epoch: int
+
+
 class Lane:
     """The state of one stream; `serve` is its whole life."""
 
@@ -36,8 +42,8 @@ class Lane:
         self._writer = writer
         self._caller = caller
         self._sequence = 0
-        self._refused: dict[str, int] = {}
-        """Sessions with a refused group, and its sequence. Only the writing thread looks."""
+        self._refused: dict[str, _Refused] = {}
+        """The first refused group of a session's highest epoch. Only the writing thread looks."""
         self._acks: Acks = []
         self._in_flight = 0
         self._failure: BaseException | None = None
@@ -121,24 +127,30 @@ class Lane:
     def _append(self, group: session_pb2.AppendGroup, tx: Transaction) -> session_pb2.AppendAck:
         session_id = group.session_id
         # A batch may be undone and run again: a group is not refused for its own sake.
-        refused = self._refused.get(session_id, group.sequence)
+        refused = self._refused.get(session_id)
         try:
-            if refused < group.sequence:
+            if refused and refused.sequence < group.sequence and group.epoch <= refused.epoch:
                 raise refuse(
                     Reason.PRIOR_GROUP_REFUSED,
-                    f"group {refused} of session {session_id[:128]!r} was refused",
-                    sequence=str(refused),
+                    f"group {refused.sequence} of session {session_id[:128]!r} was refused",
+                    sequence=str(refused.sequence),
                 )
             position = append(tx, self._caller, wire.group(group)).first.position
         except CarpalError as error:
-            self._refused.setdefault(session_id, group.sequence)
+            self._refuse_after(group)
             return _refusal(group, to_status(error))
         self._refused.pop(session_id, None)
         return session_pb2.AppendAck(sequence=group.sequence, position=position)
 
     def _undone(self, groups: Groups) -> None:
         for group in groups:
-            self._refused.setdefault(group.session_id, group.sequence)
+            self._refuse_after(group)
+
+    def _refuse_after(self, group: session_pb2.AppendGroup) -> None:
+        """Refuse the session's later groups, up to this epoch: nothing may land out of order."""
+        before = self._refused.get(group.session_id)
+        if before is None or group.epoch > before.epoch:
+            self._refused[group.session_id] = _Refused(group.sequence, group.epoch)
 
 
 def _refusal(group: session_pb2.AppendGroup, status: status_pb2.Status) -> session_pb2.AppendAck:

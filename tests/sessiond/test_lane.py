@@ -250,3 +250,14 @@ async def _refused(call: Any) -> None:
     with rpc_errors("sessiond"):
         while await call.read() is not grpc.aio.EOF:
             pass
+
+
+async def test_a_higher_epoch_starts_afresh_after_a_refusal(two: Serving) -> None:
+    acks = await send(
+        await two.brain(),
+        [group(1, "sesn_1", event("a", "agent.message"), epoch=0)],
+        [group(2, "sesn_1", event("b", "agent.message"), epoch=1)],
+        [group(3, "sesn_1", event("c", "agent.message"), epoch=0)],
+    )
+    assert reasons(acks)[1] == 1, "the epoch that holds the lease is not held to an older one's"
+    assert reasons(acks)[2] in (Reason.STALE_EPOCH, Reason.PRIOR_GROUP_REFUSED)
