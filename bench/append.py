@@ -1,15 +1,16 @@
 """Durable append of 1 KB events to the real sessiond over mutual TLS, beside the machine's limits.
 
-Run as `python -m bench.append [--seconds N]`. Groups of one event, each of its own session under
-a lease, on one Append stream; `in flight` is how many wait for their ack. The limits are measured
-in the same run on the same disk: a raw SQLite commit per event, one per 64 events, and
-`fdatasync` of 4 KiB. The last line is one JSON object.
+Groups of one event, each of its own session under a lease, on one Append stream; `in flight` is
+how many wait for their ack. The limits are measured in the same rounds on the same disk: a raw
+SQLite commit per event, one per 64 events, and `fdatasync` of 4 KiB. Numbers are medians of the
+rounds; only the ratios, `of_…`, mean anything elsewhere. The last line is one JSON object.
 """
 
 import argparse
 import asyncio
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -101,26 +102,52 @@ class Load:
             await self._acked.wait()
 
 
-async def measure(address: str, state: Path, seconds: float) -> dict[str, float]:
-    """Rates and latencies at 1 and at 64 in flight."""
-    results: dict[str, float] = {}
-    async with dial(address, Role.SESSIOND, IdentityFiles(state / "brain/brain-1/identity")) as to:
-        stub = SessionStub(to)
-        epochs = {}
-        for _ in range(MANY):
-            session_id = new_id("sesn")
-            await stub.CreateSession(
+class Driver:
+    """A brain with as many sessions under lease as may be in flight."""
+
+    def __init__(self, stub: "SessionAsyncStub") -> None:
+        self._stub = stub
+        self._epochs: dict[str, int] = {}
+
+    async def take(self) -> None:
+        """Create the sessions, or acquire their leases anew."""
+        for session_id in list(self._epochs) or [new_id("sesn") for _ in range(MANY)]:
+            await self._stub.CreateSession(
                 pb.CreateSessionRequest(session_id=session_id, workspace="default")
             )
             request = pb.AcquireLeaseRequest(resource=f"session/{session_id}")
             request.term.FromSeconds(60)
-            epochs[session_id] = (await stub.AcquireLease(request)).lease.epoch
-        for in_flight in (1, MANY):
-            load = Load(stub, epochs, in_flight)
-            results[f"rate_{in_flight}"] = round(await load.run(seconds))
-            ordered = sorted(load.latencies)
-            results[f"p50_ms_{in_flight}"] = round(1000 * ordered[len(ordered) // 2], 3)
-            results[f"p99_ms_{in_flight}"] = round(1000 * ordered[len(ordered) * 99 // 100], 3)
+            self._epochs[session_id] = (await self._stub.AcquireLease(request)).lease.epoch
+
+    async def measure(self, in_flight: int, seconds: float) -> dict[str, float]:
+        """Rate and latencies with so many in flight."""
+        await self.take()
+        load = Load(self._stub, self._epochs, in_flight)
+        rate = await load.run(seconds)
+        ordered = sorted(load.latencies)
+        return {
+            f"rate_{in_flight}": rate,
+            f"p50_ms_{in_flight}": 1000 * ordered[len(ordered) // 2],
+            f"p99_ms_{in_flight}": 1000 * ordered[len(ordered) * 99 // 100],
+        }
+
+
+async def measure(address: str, root: Path, rounds: int, seconds: float) -> list[dict[str, float]]:
+    """Each round measures the limits and then us, since the disk's speed wanders."""
+    results = []
+    files = IdentityFiles(root / "state/brain/brain-1/identity")
+    async with dial(address, Role.SESSIOND, files) as channel:
+        driver = Driver(SessionStub(channel))
+        for _ in range(rounds):
+            result = {"fdatasync": raw_sync(root / "sync", seconds)}
+            for in_flight in (1, MANY):
+                raw = raw_sqlite(root / f"raw{in_flight}.db", in_flight, seconds)
+                result |= await driver.measure(in_flight, seconds)
+                result |= {
+                    f"sqlite_{in_flight}": raw,
+                    f"of_sqlite_{in_flight}": result[f"rate_{in_flight}"] / raw,
+                }
+            results.append(result)
     return results
 
 
@@ -157,17 +184,15 @@ def raw_sync(path: Path, seconds: float) -> float:
 def main() -> None:
     """Measure, print, and end with JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=4.0)
-    seconds = parser.parse_args().seconds
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1.5, help="of each measurement")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="carpal-bench-") as folder:
         root = Path(folder)
         with sessiond(root / "state") as address:
-            results = asyncio.run(measure(address, root / "state", seconds))
-        results["fdatasync"] = round(raw_sync(root / "sync", seconds / 2))
-        for batch in (1, MANY):
-            raw = raw_sqlite(root / f"raw{batch}.db", batch, seconds / 2)
-            results[f"sqlite_{batch}"] = round(raw)
-            results[f"of_sqlite_{batch}"] = round(results[f"rate_{batch}"] / raw, 3)
+            rounds = asyncio.run(measure(address, root, options.rounds, options.seconds))
+    medians = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
+    results = {name: round(value, 3 if value < 100 else None) for name, value in medians.items()}
     for name, value in results.items():
         print(f"{name:>14} {value:>12,}")
     print(json.dumps(results))
