@@ -92,7 +92,7 @@ def parking_events(session: SessionRow) -> tuple[NewEvent, NewEvent]:
     """What the log says when a session is parked."""
     error = {
         "error": {
-            "type": "driver_failed_error",
+            "type": "unknown_error",
             "message": session.parked,
             "retry_status": {"type": "exhausted"},
         }

@@ -83,7 +83,7 @@ def test_three_tries_without_progress_park_it_with_the_reason_in_the_log(desk: D
     error, idle = desk.log()[-2:]
     assert (error.type, error.source) == ("session.error", SELF)
     assert json.loads(error.data)["error"] == {
-        "type": "driver_failed_error",
+        "type": "unknown_error",
         "message": parked,
         "retry_status": {"type": "exhausted"},
     }
