@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import grpc
 import msgspec
@@ -22,8 +24,8 @@ from brain.runner import DEFAULT_HARNESS, load_harness
 from brain.scheduler import Scheduler
 from brain.watch import WatchHub
 from carpal.client import dial
-from carpal.errors import CarpalError, refuse
-from carpal.identity import Role
+from carpal.errors import refuse
+from carpal.identity import Identity, Role
 from carpal.process import until_stopped
 from carpal.ready import announce
 from carpal.server import serve
@@ -62,13 +64,9 @@ class BrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: int | None) -> None:
     """Run a brain until `stop`; then hand its sessions over."""
     files = IdentityFiles(state / "brain" / config.name / "identity")
-    me = files.identity()
-    if me.role is not Role.BRAIN or me.name != config.name:
-        raise refuse(
-            Reason.CONFIG_INVALID,
-            f"the identity in {files.certificate.parent} is {me.uri}, not brain {config.name!r}",
-            action="give the --name of its certificate, or issue one with `carpal vault issue`",
-        )
+    me = _check(files, config)
+    load_harness(DEFAULT_HARNESS)
+    await Model.warm()
     async with AsyncExitStack() as stack:
         sessions = session_pb2_grpc.SessionStub(
             await stack.enter_async_context(dial(config.sessiond, Role.SESSIOND, files))
@@ -81,64 +79,98 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
         model = Model()
         stack.push_async_callback(model.close)
         keeper = LeaseKeeper(sessions, config.lease_term)
-        appender, hub = Appender(sessions), WatchHub()
-        directory = Directory(sessions)
+        hub, appender, directory = WatchHub(), Appender(sessions), Directory(sessions)
         fleet = Fleet(directory, keeper, peers, me)
-        attributes: dict[str, str] = {}
-        presence = Presence(keeper, config.name, attributes)
-        relay = HandRelay(fleet)
+        presence = Presence(keeper, config.name)
         orchestrator = OrchestratorService(
             sessions, fleet, hub, peers, me=me, lease_left=presence.left
         )
         enrollment = EnrollmentService(vault, lambda: directory.brains)
-
-        def register(to: grpc.aio.Server) -> None:
-            orchestrator_pb2_grpc.add_OrchestratorServicer_to_server(orchestrator, to)
-            hand_pb2_grpc.add_HandServicer_to_server(relay, to)
-
-        def register_enrollment(to: grpc.aio.Server) -> None:
-            enrollment_pb2_grpc.add_EnrollmentServicer_to_server(enrollment, to)
-
-        server = await stack.enter_async_context(
-            serve(config.listen, server_credentials(files), register)
-        )
-        enrolling = await stack.enter_async_context(
-            serve(
-                config.enroll_listen,
-                server_credentials(files, require_client=False),
-                register_enrollment,
-                authorize=False,
-            )
-        )
-        keeper.address = config.advertise or server.address
-        attributes["enroll"] = config.advertise_enroll or enrolling.address
         scheduler = Scheduler(
             sessions, keeper, appender, fleet, hub, model=model, hand_idle=config.hand_idle
         )
-        load_harness(DEFAULT_HARNESS)
-        await Model.warm()
-        await presence.take()
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(appender.run()),
-                group.create_task(keeper.run()),
-                group.create_task(directory.follow_daemons()),
-                group.create_task(directory.follow_brains(fleet.tell_brains)),
-                group.create_task(presence.run(lambda: fleet.end_links(_lost()))),
-            ]
-            driving = group.create_task(scheduler.run())
-            announce(ready_fd, address=keeper.address, enroll=attributes["enroll"], name=me.name)
+        services = _Services(orchestrator, HandRelay(fleet), enrollment)
+        address, enroll = await _listen(stack, config, files, services)
+        keeper.address = config.advertise or address
+        presence.attributes["enroll"] = config.advertise_enroll or enroll
+
+        def ready() -> None:
+            announce(ready_fd, address=keeper.address, name=me.name, **presence.attributes)
             log.info("brain serves", extra={"address": keeper.address, "brain": me.name})
-            await until_stopped(stop, driving, *tasks)
-            # Sessions first: they are released while leases can still be given up.
-            fleet.drain("the brain stops")
-            driving.cancel()
-            await asyncio.gather(driving, return_exceptions=True)
-            fleet.end_links(None)
-            await presence.leave()
-            for task in tasks:
-                task.cancel()
+
+        await _work(stop, _Parts(keeper, appender, fleet, presence, scheduler), ready)
 
 
-def _lost() -> CarpalError:
-    return refuse(Reason.UNAVAILABLE, "this brain lost its lease")
+class _Services(NamedTuple):
+    orchestrator: OrchestratorService
+    relay: HandRelay
+    enrollment: EnrollmentService
+
+
+class _Parts(NamedTuple):
+    keeper: LeaseKeeper
+    appender: Appender
+    fleet: Fleet
+    presence: Presence
+    scheduler: Scheduler
+
+
+def _check(files: IdentityFiles, config: BrainConfig) -> Identity:
+    me = files.load_valid().identity
+    if me.role is not Role.BRAIN or me.name != config.name:
+        raise refuse(
+            Reason.CONFIG_INVALID,
+            f"the identity in {files.certificate.parent} is {me.uri}, not brain {config.name!r}",
+            action="give the --name of its certificate, or issue one with `carpal vault issue`",
+        )
+    return me
+
+
+async def _listen(
+    stack: AsyncExitStack, config: BrainConfig, files: IdentityFiles, services: _Services
+) -> tuple[str, str]:
+    """Serve both ports; their addresses."""
+
+    def register(to: grpc.aio.Server) -> None:
+        orchestrator_pb2_grpc.add_OrchestratorServicer_to_server(services.orchestrator, to)
+        hand_pb2_grpc.add_HandServicer_to_server(services.relay, to)
+
+    def register_enrollment(to: grpc.aio.Server) -> None:
+        enrollment_pb2_grpc.add_EnrollmentServicer_to_server(services.enrollment, to)
+
+    shown = server_credentials(files, require_client=False)
+    serving = serve(config.listen, server_credentials(files), register)
+    enrolling = serve(config.enroll_listen, shown, register_enrollment, authorize=False)
+    server = await stack.enter_async_context(serving)
+    return server.address, (await stack.enter_async_context(enrolling)).address
+
+
+async def _work(stop: asyncio.Event, parts: _Parts, ready: Callable[[], None]) -> None:
+    """Everything that goes on while the brain serves, and its end in good order."""
+    fleet, presence = parts.fleet, parts.presence
+    async with asyncio.TaskGroup() as group:
+        taking = group.create_task(presence.take())
+        await until_stopped(stop, taking)
+        if stop.is_set():
+            taking.cancel()
+            return
+        tasks = [
+            group.create_task(parts.appender.run()),
+            group.create_task(parts.keeper.run()),
+            group.create_task(fleet.directory.follow_daemons()),
+            group.create_task(fleet.directory.follow_brains(fleet.tell_brains)),
+        ]
+        lost = refuse(Reason.UNAVAILABLE, "this brain lost its lease")
+        present = group.create_task(presence.run(lambda: fleet.end_links(lost)))
+        driving = group.create_task(parts.scheduler.run())
+        ready()
+        await until_stopped(stop, driving, present, *tasks)
+        # Sessions first: they are released while leases can still be given up.
+        fleet.drain("the brain stops")
+        driving.cancel()
+        await asyncio.gather(driving, return_exceptions=True)
+        fleet.end_links(None)
+        present.cancel()
+        await presence.leave()
+        for task in tasks:
+            task.cancel()

@@ -7,7 +7,7 @@ call itself goes on at the hand, and is asked about on the next link.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 from carpal.coalesce import Outbox
 from carpal.errors import CarpalError, from_status, refuse
@@ -67,7 +67,7 @@ class DaemonLink:
         finally:
             self.end(refuse(Reason.DAEMON_NOT_LINKED, f"the link of {self.daemon_id} ended"))
 
-    async def call(self, request: pb.Request) -> AsyncIterator[pb.Reply]:
+    async def call(self, request: pb.Request) -> AsyncGenerator[pb.Reply, None]:
         """Ask the daemon; yields the answer's messages until the last.
 
         Raises the daemon's refusal, or DAEMON_NOT_LINKED when the link ends.

@@ -5,7 +5,8 @@ always the log in order and never a guess.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from brain.leases import Lease
 from brain.log import Appender, tail
@@ -13,6 +14,8 @@ from brain.transcript import New, Transcript
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from carpal.v1 import session_pb2_grpc
+
+T = TypeVar("T")
 
 
 class Driver:
@@ -49,6 +52,18 @@ class Driver:
         """Wait until something is true of the transcript."""
         async with self._changed:
             await self._changed.wait_for(lambda: holds(self.transcript))
+
+    async def unless(self, stops: Callable[[Transcript], bool], work: Awaitable[T]) -> T | None:
+        """Do the work; None as soon as `stops` is true of the transcript, the work cancelled."""
+        working = asyncio.ensure_future(work)
+        stopping = asyncio.create_task(self.until(stops))
+        try:
+            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() else None
+        finally:
+            working.cancel()
+            stopping.cancel()
+            await asyncio.gather(working, stopping, return_exceptions=True)
 
     async def append(self, *events: New) -> int:
         """Append a group and see it in the transcript; its last position.

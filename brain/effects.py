@@ -103,6 +103,8 @@ class Finish:
     stop_reason: str
     """`end_turn`, `refusal`, `retries_exhausted`, …"""
     details: Json | None = None
+    through: int | None = None
+    """Events up to here were considered; the transcript's head when not said."""
 
 
 Effect = CallModel | Execute | Emit | Sleep | Finish

@@ -77,9 +77,10 @@ class Fleet:
         if self._links.get(name) is not link:
             return
         del self._links[name]
+        lease = self._leases.pop(name)  # before any wait: a newer link may come meanwhile
         log.info("daemon gone", extra={"daemon": name})
         await self.directory.notify()
-        await self._keeper.release(self._leases.pop(name))
+        await self._keeper.release(lease)
 
     def end_links(self, error: CarpalError | None) -> None:
         """This brain lost its lease, or stops: it may serve no daemon."""
@@ -109,39 +110,53 @@ class Fleet:
             raise refuse(Reason.DAEMON_NOT_LINKED, f"daemon {daemon_id} is not linked here")
         return Linked(link, principal)
 
-    async def connection(self, daemon_id: str) -> HandConnection:
-        """The way to a daemon's hands; DAEMON_NOT_LINKED when there is none now."""
-        if self.has(daemon_id):
-            return self.linked(daemon_id, self._me.uri)
+    async def connection(self, daemon_id: str, workspace: str) -> HandConnection:
+        """The way to a daemon's hands; DAEMON_NOT_LINKED when there is none now.
+
+        Also for a daemon of another workspace: nothing crosses, whatever a log says.
+        """
+        if link := self._links.get(daemon_id):
+            if link.identity.workspace == workspace:
+                return self.linked(daemon_id, self._me.uri)
+            raise refuse(Reason.DAEMON_NOT_LINKED, f"daemon {daemon_id} is not linked anywhere")
         row = self.directory.daemons.get(daemon_id)
-        if row is None or not row.live or row.lease.holder == self._me.uri:
+        known = row is not None and row.live and row.lease.workspace == workspace
+        if row is None or not known or row.lease.holder == self._me.uri:
             raise refuse(Reason.DAEMON_NOT_LINKED, f"daemon {daemon_id} is not linked anywhere")
         stub = await self._peers.hands(row.lease.address)
         return Relayed(stub, daemon_id, f"the brain at {row.lease.address}")
 
-    async def describe(self, daemon_id: str, hand_type: str) -> hand_pb2.HandTypeInfo:
+    async def describe(self, daemon: pb.DaemonInfo, hand_type: str) -> hand_pb2.HandTypeInfo:
         """What a daemon says of a type: from its hello, or asked for once an epoch."""
-        if link := self._links.get(daemon_id):
+        name = daemon.daemon_id
+        if link := self._links.get(name):
             types = link.hello.types
         else:
-            types = (await self._describe(daemon_id)).types
+            types = (await self._describe(name, daemon.workspace)).types
         for told in types:
             if told.type == hand_type:
                 return told
-        raise refuse(Reason.HAND_TYPE_NOT_FOUND, f"daemon {daemon_id} has no type {hand_type!r}")
+        raise refuse(Reason.HAND_TYPE_NOT_FOUND, f"daemon {name} has no type {hand_type!r}")
 
     def daemons(self, workspace: str) -> list[pb.DaemonInfo]:
         """A workspace's daemons, linked here or elsewhere, or gone."""
-        known = [r.info for name, r in self.directory.daemons.items() if not self.has(name)]
-        known += [self._linked_info(link) for link in self._links.values()]
-        mine = [d for d in known if d.workspace == workspace]
-        return sorted(mine, key=lambda d: d.daemon_id)
+        known = [
+            row.info
+            for name, row in self.directory.daemons.items()
+            if row.lease.workspace == workspace and not self.has(name)
+        ]
+        known += [
+            self._linked_info(link)
+            for link in self._links.values()
+            if link.identity.workspace == workspace
+        ]
+        return sorted(known, key=lambda d: d.daemon_id)
 
-    async def _describe(self, daemon_id: str) -> hand_pb2.DescribeResponse:
+    async def _describe(self, daemon_id: str, workspace: str) -> hand_pb2.DescribeResponse:
         row = self.directory.daemons.get(daemon_id)
         key = (daemon_id, row.lease.epoch if row else 0)
         if key not in self._described:
-            connection = await self.connection(daemon_id)
+            connection = await self.connection(daemon_id, workspace)
             request = hand_pb2.DescribeRequest()
             told: hand_pb2.DescribeResponse = await one(connection.call("describe", request))
             stale = [known for known in self._described if known[0] == daemon_id]

@@ -6,8 +6,8 @@ the Hand service.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing
 from typing import Any, Protocol
 
 import grpc
@@ -43,7 +43,7 @@ ANSWER_LIMIT = 20.0
 class HandConnection(Protocol):
     """One daemon's hands."""
 
-    def call(self, arm: str, request: Message) -> AsyncIterator[Any]:
+    def call(self, arm: str, request: Message) -> AsyncGenerator[Any, None]:
         """Ask; yields the answer's messages. Raises refusals and DAEMON_NOT_LINKED."""
 
 
@@ -55,12 +55,13 @@ class Linked:
         self._link = link
         self._principal = principal
 
-    async def call(self, arm: str, request: Message) -> AsyncIterator[Any]:
+    async def call(self, arm: str, request: Message) -> AsyncGenerator[Any, None]:
         """See HandConnection."""
         wrapped = orchestrator_pb2.Request(principal=self._principal)
         getattr(wrapped, arm).CopyFrom(request)
-        async for reply in self._link.call(wrapped):
-            yield getattr(reply, arm)
+        async with aclosing(self._link.call(wrapped)) as replies:
+            async for reply in replies:
+                yield getattr(reply, arm)
 
 
 class Relayed:
@@ -71,7 +72,7 @@ class Relayed:
         self._metadata = ((DAEMON_KEY, daemon_id),)
         self._peer = peer
 
-    async def call(self, arm: str, request: Message) -> AsyncIterator[Any]:
+    async def call(self, arm: str, request: Message) -> AsyncGenerator[Any, None]:
         """See HandConnection."""
         with rpc_errors(self._peer):
             if arm in UNARY:
@@ -87,10 +88,10 @@ class Relayed:
                 stream.cancel()
 
 
-async def one(answer: AsyncIterator[Any]) -> Any:
+async def one(answer: AsyncGenerator[Any, None]) -> Any:
     """The single message of a unary answer, within `ANSWER_LIMIT`."""
     try:
-        async with asyncio.timeout(ANSWER_LIMIT):
+        async with asyncio.timeout(ANSWER_LIMIT), aclosing(answer):
             async for message in answer:
                 return message
     except TimeoutError:

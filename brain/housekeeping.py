@@ -6,9 +6,9 @@ import time
 from brain.driver import Driver
 from brain.fleet import Fleet
 from brain.hands_at import one
-from brain.provision import driver_of
+from brain.provision import ORPHAN_MARGIN, driver_of
 from brain.transcript import New
-from carpal.errors import CarpalError
+from carpal.errors import Unreachable
 from carpal.v1 import hand_pb2
 
 log = logging.getLogger(__name__)
@@ -24,18 +24,24 @@ async def idle_hands(driver: Driver, fleet: Fleet, keep: float) -> float | None:
     session waits for that asleep: no brain holds anything for it.
     """
     transcript = driver.transcript
-    if not transcript.live_hands():
+    hands = transcript.unreleased_hands()
+    if not hands:
         return None
-    left = keep - (time.time() - transcript.last_time)
-    if left > 0 or transcript.has_work():
-        return max(left, 1.0)
-    for hand in transcript.live_hands():
+    idle = time.time() - transcript.last_time
+    if idle < keep or transcript.has_work():
+        return max(keep - idle, 1.0)
+    for hand in hands:
         request = hand_pb2.ReleaseRequest(driver=driver_of(driver), hand_id=hand.hand_id)
+        name = {"hand_id": hand.hand_id, "name": hand.name}
         try:
-            connection = await fleet.connection(hand.daemon)
+            connection = await fleet.connection(hand.daemon, driver.workspace)
             await one(connection.call("release", request))
-        except CarpalError as error:
-            log.info("hand not released", extra={"hand": hand.hand_id, "error": str(error)})
-            return _AGAIN
-        await driver.append(New("hand.released", {"hand_id": hand.hand_id, "name": hand.name}))
+        except Unreachable as error:
+            if idle < keep + hand.orphan_deadline + ORPHAN_MARGIN:
+                log.info("hand not released", extra={"hand": hand.hand_id, "error": str(error)})
+                return _AGAIN
+            # Without a brain that long it has ended itself; its daemon may never come back.
+            await driver.append(New("hand.lost", name | {"reason": error.message}))
+        else:
+            await driver.append(New("hand.released", name))
     return None

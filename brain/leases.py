@@ -108,7 +108,7 @@ class LeaseKeeper:
     async def run(self) -> None:
         """Renew what is held; runs until cancelled."""
         while True:
-            await asyncio.sleep(self.term / 3)
+            began = time.monotonic()
             try:
                 await self._renew()
             except CarpalError as error:
@@ -117,6 +117,8 @@ class LeaseKeeper:
                 if lease.left() <= 0:
                     log.warning("lease lost", extra={"lease": lease.resource})
                     self.drop(lease)
+            # By the clock, not after each answer: one that stalls must not cost the term.
+            await asyncio.sleep(max(0.0, began + self.term / 3 - time.monotonic()))
 
     async def _renew(self) -> None:
         held = list(self._held.values())
@@ -126,7 +128,7 @@ class LeaseKeeper:
         asked = time.monotonic()
         with rpc_errors("sessiond"):
             answer = await self._stub.RenewLease(
-                session_pb2.RenewLeaseRequest(leases=refs), timeout=self.term / 3
+                session_pb2.RenewLeaseRequest(leases=refs), timeout=self.term / 6
             )
         for lease, renewed in zip(held, answer.leases, strict=True):
             if renewed.HasField("status"):

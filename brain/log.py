@@ -13,15 +13,21 @@ from dataclasses import dataclass
 
 import grpc
 
+from brain.text import clean
 from brain.transcript import Entry, New
 from carpal.backoff import Backoff
 from carpal.client import rpc_errors
 from carpal.coalesce import Outbox
-from carpal.errors import CarpalError, from_status
+from carpal.errors import CarpalError, Unreachable, from_status, refuse
 from carpal.ids import new_id
+from carpal.status import Reason
 from carpal.v1 import session_pb2, session_pb2_grpc, types_pb2
 
 log = logging.getLogger(__name__)
+
+EVENT_BYTES = 1024 * 1024
+"""Of one event's data."""
+GROUP_BYTES = 4 * 1024 * 1024
 
 
 def new_event(event: New) -> types_pb2.NewEvent:
@@ -54,7 +60,8 @@ class Appender:
         """Append one group, all or nothing; the position of its last event.
 
         Waits through restarts of sessiond; cancel it to stop waiting. Raises
-        the refusal, STALE_EPOCH above all.
+        the refusal, STALE_EPOCH above all. What sessiond would refuse for its
+        size is refused here: too large a frame would end the stream of all.
         """
         group = session_pb2.AppendGroup(
             session_id=session_id,
@@ -62,6 +69,7 @@ class Appender:
             epoch=epoch,
             wake=wake,
         )
+        check_sizes(group)
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._send(_Waiting(group, done))
         return await done + len(events) - 1
@@ -113,6 +121,15 @@ class Appender:
             waiting.done.set_result(ack.position)
 
 
+def check_sizes(group: session_pb2.AppendGroup) -> None:
+    """EVENT_TOO_LARGE or GROUP_TOO_LARGE, by the contract's limits."""
+    for event in group.events:
+        if len(event.data) > EVENT_BYTES:
+            raise refuse(Reason.EVENT_TOO_LARGE, f"a {event.type} event of {len(event.data)} bytes")
+    if group.ByteSize() > GROUP_BYTES:
+        raise refuse(Reason.GROUP_TOO_LARGE, f"a group of {group.ByteSize()} bytes")
+
+
 async def _write(
     stream: "grpc.aio.StreamStreamCall[session_pb2.AppendRequest, session_pb2.AppendResponse]",
     outbox: Outbox[session_pb2.AppendGroup],
@@ -141,7 +158,7 @@ async def tail(
                         after = entries[-1].position
                     yield entries, answer.live
         except CarpalError as error:
-            if error.exit_code != 3:  # not a matter of reaching it
+            if not isinstance(error, Unreachable):
                 raise
         finally:
             stream.cancel()
@@ -149,12 +166,20 @@ async def tail(
 
 
 def entry_of(event: types_pb2.Event) -> Entry:
-    """An event with its data parsed; redacted data reads as empty."""
+    """An event with its data parsed.
+
+    Data that is redacted, or is not a JSON object, reads as empty: sessiond
+    never parses it, so anyone may have put anything there.
+    """
+    try:
+        data = json.loads(event.data)
+    except ValueError:
+        data = {}
     return Entry(
         position=event.position,
         id=event.id,
         type=event.type,
-        data=json.loads(event.data) if event.data else {},
+        data=clean(data) if isinstance(data, dict) else {},
         must_understand=event.must_understand,
         time=event.time.ToMilliseconds() / 1000,
     )

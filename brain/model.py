@@ -16,6 +16,7 @@ import anthropic
 import httpx2
 
 from brain.effects import Failed
+from brain.text import clean
 
 Json = dict[str, Any]
 Delta = Callable[[str, bool], None]
@@ -88,13 +89,18 @@ class Model:
                 message = await stream.get_final_message() if whole else None
         except anthropic.APIError as error:
             return _failed(error)
+        except ValueError as error:
+            # Tool input that is not JSON, or half a character: the package lets it out as it is.
+            return _cut(f"the reply cannot be read: {error}")
         except httpx2.HTTPError as error:
             # A cut in the middle of a stream passes the package unwrapped.
             return _cut(f"the connection was cut: {error}")
         if message is None or message.stop_reason is None:
             return _cut("the stream ended before the message did")
         return Reply(
-            blocks=[block.model_dump(mode="json", exclude_none=True) for block in message.content],
+            blocks=clean(
+                [block.model_dump(mode="json", exclude_none=True) for block in message.content]
+            ),
             stop_reason=message.stop_reason,
             usage=message.usage.model_dump(mode="json", exclude_none=True),
         )

@@ -19,6 +19,8 @@ from carpal.v1 import orchestrator_pb2 as pb
 
 log = logging.getLogger(__name__)
 
+_STORE_LIMIT = 10.0
+"""Seconds sessiond has to answer."""
 _INVENTORY_LIMIT = 5.0
 """Seconds a daemon has to list its hands before it is left out."""
 
@@ -66,7 +68,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
             session_id=request.session_id, event=request.event, wake=True
         )
         with rpc_errors("sessiond"):
-            answer = await self._sessions.EmitEvent(emit)
+            answer = await self._sessions.EmitEvent(emit, timeout=_STORE_LIMIT)
         return pb.WakeResponse(event=answer.event)
 
     async def Watch(
@@ -99,7 +101,8 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         """The hands of the workspace's linked daemons; names those that do not answer."""
         workspace = _workspace(request.workspace, caller(context))
         names = [d.daemon_id for d in self._fleet.daemons(workspace) if d.state != "gone"]
-        answers = await asyncio.gather(*(self._hands(n, request.session_id) for n in names))
+        asking = (self._hands(n, workspace, request.session_id) for n in names)
+        answers = await asyncio.gather(*asking)
         found = pb.OrchestratorListHandsResponse()
         for name, answer in zip(names, answers, strict=True):
             if answer is None:
@@ -110,10 +113,12 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
                 found.hands.append(hand)
         return found
 
-    async def _hands(self, name: str, session_id: str) -> hand_pb2.ListHandsResponse | None:
+    async def _hands(
+        self, name: str, workspace: str, session_id: str
+    ) -> hand_pb2.ListHandsResponse | None:
         try:
             async with asyncio.timeout(_INVENTORY_LIMIT):
-                connection = await self._fleet.connection(name)
+                connection = await self._fleet.connection(name, workspace)
                 answer: hand_pb2.ListHandsResponse = await one(
                     connection.call("list_hands", hand_pb2.ListHandsRequest(session_id=session_id))
                 )
@@ -125,7 +130,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         """The session, or SESSION_NOT_FOUND also when it is another workspace's."""
         with rpc_errors("sessiond"):
             answer = await self._sessions.GetSession(
-                session_pb2.GetSessionRequest(session_id=session_id)
+                session_pb2.GetSessionRequest(session_id=session_id), timeout=_STORE_LIMIT
             )
         if who.role is not Role.BRAIN and answer.session.workspace != who.workspace:
             raise refuse(Reason.SESSION_NOT_FOUND, f"no session {session_id!r}")

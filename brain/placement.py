@@ -44,7 +44,7 @@ class Placement:
         """What a daemon that fits says of the hand's type, full or not."""
 
         async def ask() -> hand_pb2.HandTypeInfo:
-            return await self._fleet.describe(self._fitting()[0].daemon_id, self._type)
+            return await self._fleet.describe(self._fitting()[0], self._type)
 
         return await self._wait(ask, patience)
 

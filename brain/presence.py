@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from brain.leases import Lease, LeaseKeeper
 from carpal.backoff import Backoff
-from carpal.errors import CarpalError
+from carpal.errors import CarpalError, Unreachable
 
 log = logging.getLogger(__name__)
 
@@ -14,10 +14,11 @@ log = logging.getLogger(__name__)
 class Presence:
     """Keeps `brain/<name>`; takes it anew when it is lost."""
 
-    def __init__(self, keeper: LeaseKeeper, name: str, attributes: dict[str, str]) -> None:
+    def __init__(self, keeper: LeaseKeeper, name: str) -> None:
         self._keeper = keeper
         self._resource = f"brain/{name}"
-        self._attributes = attributes
+        self.attributes: dict[str, str] = {}
+        """What the directory says of this brain: `enroll`, where machines enrol."""
         self._lease: Lease | None = None
 
     def left(self) -> float:
@@ -30,10 +31,10 @@ class Presence:
         while True:
             try:
                 self._lease, _ = await self._keeper.acquire(
-                    self._resource, takeover=True, attributes=self._attributes
+                    self._resource, takeover=True, attributes=self.attributes
                 )
             except CarpalError as error:
-                if error.exit_code != 3:  # not a matter of reaching it
+                if not isinstance(error, Unreachable):
                     raise
                 log.info("waiting for sessiond", extra={"error": str(error)})
                 await asyncio.sleep(backoff.next())

@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 ORPHAN_DEADLINE = 600.0
 """Seconds, when the session does not say."""
 
+ORPHAN_MARGIN = 30.0
+"""Seconds past its orphan deadline before a hand out of reach is given up."""
+
 PATIENCE = 30.0
 """Seconds to wait for a daemon that is out of reach before a hand counts as not to be had."""
 
@@ -122,7 +125,7 @@ class Provisioner:
             config=json.dumps(hand.config).encode(),
         )
         request.orphan_deadline.FromMilliseconds(int(hand.orphan_deadline * 1000))
-        connection = await self._fleet.connection(hand.daemon)
+        connection = await self._fleet.connection(hand.daemon, self._driver.workspace)
         result: hand_pb2.ProvisionResult | None = None
         async for response in connection.call("provision", request):
             if response.HasField("result"):

@@ -4,7 +4,8 @@ It forwards only to links of this very brain, so a call never hops twice.
 Every method does the same, so each is one line.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 from google.protobuf.message import Message
@@ -25,8 +26,9 @@ def _unary(arm: str) -> Any:
 
 def _stream(arm: str) -> Any:
     async def relay(self: "HandRelay", request: Message, context: Context) -> AsyncIterator[Any]:
-        async for response in self.forward(arm, request, context):
-            yield response
+        async with aclosing(self.forward(arm, request, context)) as responses:
+            async for response in responses:
+                yield response
 
     return relay
 
@@ -51,7 +53,7 @@ class HandRelay(hand_pb2_grpc.HandServicer):
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
 
-    def forward(self, arm: str, request: Message, context: Context) -> AsyncIterator[Any]:
+    def forward(self, arm: str, request: Message, context: Context) -> AsyncGenerator[Any, None]:
         """Ask the daemon the request's metadata names, on behalf of the caller."""
         for key, value in context.invocation_metadata() or ():
             if key == DAEMON_KEY:

@@ -2,8 +2,12 @@
 
 from typing import Any
 
+from brain.text import clean, shorten
 from brain.transcript import Call, Hand, New
 from carpal.v1 import hand_pb2
+
+TEXT_BYTES = 900_000
+"""Of a result's text as JSON: what a hand says must fit in an event, whatever it says."""
 
 
 def result_event(call: Call, hand: Hand, result: hand_pb2.Result) -> New:
@@ -27,13 +31,22 @@ def gone(call: Call, hand: Hand, why: str, *, sent: bool) -> New:
     return settled(call, "lost", f"hand {hand.name!r} is gone ({why}); {happened}", hand)
 
 
+def not_run(call_id: str, why: str) -> New:
+    """The `agent.tool_result` of a call that was never sent to a hand."""
+    return New("agent.tool_result", _result(call_id, "error", f"[error] not run: {why}"))
+
+
 def _data(call: Call, outcome: str, text: str, hand: Hand | None) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "tool_use_id": call.call_id,
-        "content": [{"type": "text", "text": text}],
-        "is_error": outcome != "ok",
-        "outcome": outcome,
-    }
+    data = _result(call.call_id, outcome, text)
     if hand is not None:
         data["hand_id"] = hand.hand_id
     return data
+
+
+def _result(call_id: str, outcome: str, text: str) -> dict[str, Any]:
+    return {
+        "tool_use_id": call_id,
+        "content": [{"type": "text", "text": shorten(clean(text), TEXT_BYTES)}],
+        "is_error": outcome != "ok",
+        "outcome": outcome,
+    }

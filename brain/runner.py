@@ -29,10 +29,11 @@ from brain.effects import (
 )
 from brain.fleet import Fleet
 from brain.model import Model, Reply, request_digest
-from brain.placement import Placement
+from brain.placement import Placement, Spec
 from brain.provision import PATIENCE
+from brain.results import not_run
 from brain.tools import context_tools, meant
-from brain.transcript import New, Transcript
+from brain.transcript import Entry, New, Transcript
 from brain.watch import WatchHub
 from carpal.errors import CarpalError, refuse
 from carpal.ids import new_id
@@ -68,6 +69,12 @@ class Runner:
         self._driver.started_at = transcript.head
         if not transcript.has_work():
             return Done(transcript.head)
+        if not transcript.agent.get("model"):
+            raise refuse(
+                Reason.CONFIG_INVALID,
+                "the log names no agent with a model",
+                action="create the session with `session.updated` {agent, hands}, as `carpal run`",
+            )
         async with asyncio.TaskGroup() as group:
             claiming = group.create_task(self._calls.claim_all())
             done = await self._loop(transcript)
@@ -76,14 +83,15 @@ class Runner:
 
     async def _loop(self, transcript: Transcript) -> Done:
         opening = [] if transcript.running else [New("session.status_running", {})]
-        opening += await self._learn_tools(transcript)
+        opening += [_passed_over(e) for e in transcript.malformed if e.position > transcript.told]
+        opening += await self._unless_interrupted(self._learn_tools(transcript)) or []
         if opening:
             await self._driver.append(*opening)
         harness = load_harness(transcript.agent.get("harness") or DEFAULT_HARNESS)(transcript)
         effect: Effect = next(harness)
         while not isinstance(effect, Finish):
             effect = harness.send(await self._perform(effect))
-        processed = transcript.head
+        processed = transcript.head if effect.through is None else effect.through
         idle = {"stop_reason": {"type": effect.stop_reason}, "through": processed}
         if effect.details is not None:
             idle["stop_details"] = effect.details
@@ -103,8 +111,7 @@ class Runner:
             case Emit():
                 return await self._driver.append(New(effect.type, effect.data))
             case Sleep():
-                since = self._driver.transcript.interrupted
-                await self._unless_interrupted(asyncio.sleep(effect.seconds), since)
+                await self._unless_interrupted(asyncio.sleep(effect.seconds))
                 return None
             case Finish():
                 raise RuntimeError("a harness went on after Finish")
@@ -125,8 +132,9 @@ class Runner:
             moment = pb.TextDelta(model_request_id=request_id, text=text, thinking=thinking)
             self._hub.tell(self._driver.session_id, pb.WatchResponse(text=moment))
 
+        self._driver.check_lease()
         call = self._model.call(parameters, delta)
-        answer = await self._unless_interrupted(call, effect.through)
+        answer = await self._driver.unless(lambda t: t.interrupted > effect.through, call)
         if answer is None:
             answer = Failed("interrupted", "a person interrupted", retryable=False)
         if isinstance(answer, Failed):
@@ -146,7 +154,7 @@ class Runner:
                 hand, name = meant(self._driver.transcript, block["name"])
                 data |= {"name": name, "hand": hand, "input": block["input"]}
                 data["evaluated_permission"] = "allow"
-                events.append(New("agent.tool_use", data))
+                events.append(New("agent.tool_use", data, id=new_id("sevt")))
             elif block["type"] in ("thinking", "redacted_thinking"):
                 events.append(New("agent.thinking", data | {"content": [block]}))
             elif block.get("text"):
@@ -157,46 +165,49 @@ class Runner:
             "model_usage": reply.usage,
             "stop_reason": reply.stop_reason,
         }
-        return [*events, New("span.model_request_end", end)]
+        cut = reply.stop_reason == "max_tokens" and events and events[-1].type == "agent.tool_use"
+        # A call cut off at the limit may read as a whole one that asks for something else.
+        refused = [not_run(events[-1].id, "the reply was cut at max_tokens")] if cut else []
+        return [*events, New("span.model_request_end", end), *refused]
 
     async def _learn_tools(self, transcript: Transcript) -> list[New]:
         """Events for what the named hands' types offer now, where that is news."""
-        events: list[New] = []
-        for name, spec in transcript.hand_specs.items():
-            # What an earlier driver learned will do while the daemon finds its way back.
-            patience = 0.0 if name in transcript.tools else PATIENCE
-            try:
-                place = Placement(self._fleet, self._driver.workspace, spec)
-                info = await place.offer(patience)
-            except CarpalError as error:
-                if name not in transcript.tools:
-                    said = {
-                        "type": "hand_unavailable_error",
-                        "message": f"hand {name!r}: {error}",
-                        "retry_status": {"type": "retrying"},
-                    }
-                    events.append(New("session.error", {"error": said}))
-                continue
-            tools = context_tools(name, info)
-            if transcript.tools.get(name) != tools:
-                events.append(New("context.tools", tools))
-        return events
+        asked = (self._offer(transcript, *named) for named in transcript.hand_specs.items())
+        return [event for event in await asyncio.gather(*asked) if event is not None]
 
-    async def _unless_interrupted(self, work: Awaitable[T], since: int) -> T | None:
-        """Do the work; None when a person interrupted after position `since`."""
-        working = asyncio.ensure_future(work)
-        stopping = asyncio.create_task(self._driver.until(lambda t: t.interrupted > since))
+    async def _offer(self, transcript: Transcript, name: str, spec: Spec) -> New | None:
+        """The event for what one hand's type offers now; None when that is no news."""
+        # What an earlier driver learned will do while the daemon finds its way back.
+        known = transcript.tools.get(name)
+        place = Placement(self._fleet, self._driver.workspace, spec)
         try:
-            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            return working.result() if working.done() else None
-        finally:
-            working.cancel()
-            stopping.cancel()
-            await asyncio.gather(working, stopping, return_exceptions=True)
+            tools = context_tools(name, await place.offer(0.0 if known else PATIENCE))
+        except (CarpalError, ValueError) as error:
+            if known:
+                return None
+            said = {
+                "type": "hand_unavailable_error",
+                "message": f"hand {name!r}: {error}",
+                "retry_status": {"type": "retrying"},
+            }
+            return New("session.error", {"error": said})
+        return New("context.tools", tools) if tools != known else None
+
+    async def _unless_interrupted(self, work: Awaitable[T]) -> T | None:
+        """Do the work; None when a person interrupts from now on."""
+        since = self._driver.transcript.interrupted
+        return await self._driver.unless(lambda t: t.interrupted > since, work)
 
     def _tell(self, phase: str, detail: str) -> None:
         moment = pb.WatchResponse(phase=pb.Phase(name=phase, detail=detail))
         self._hub.tell(self._driver.session_id, moment)
+
+
+def _passed_over(entry: Entry) -> New:
+    message = f"event {entry.position} ({entry.type}) is not what its type says and is passed over"
+    status = {"type": "terminal"}
+    said = {"type": "malformed_event_error", "message": message, "retry_status": status}
+    return New("session.error", {"error": said})
 
 
 @cache

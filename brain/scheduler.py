@@ -20,7 +20,7 @@ from brain.runner import Runner
 from brain.watch import WatchHub
 from carpal.backoff import Backoff
 from carpal.client import rpc_errors
-from carpal.errors import CarpalError, refuse
+from carpal.errors import CarpalError, Unreachable, refuse
 from carpal.process import only_error
 from carpal.status import Reason
 from carpal.v1 import session_pb2, session_pb2_grpc, types_pb2
@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 SESSIONS_MAX = 200
 """Sessions one brain drives at once; more wait for a slot."""
+_TRIES = 10
+"""Times to ask for a lease while sessiond does not answer."""
 
 
 class Scheduler:
@@ -54,6 +56,8 @@ class Scheduler:
         self._model = model
         self._hand_idle = hand_idle
         self._driving: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()
+        """Sessions offered once more while they were driven."""
         self._slots = asyncio.Semaphore(SESSIONS_MAX)
 
     async def run(self) -> None:
@@ -74,24 +78,38 @@ class Scheduler:
                     stream.cancel()
                 await asyncio.sleep(backoff.next())
         finally:
+            self._again.clear()
             tasks = list(self._driving.values())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _consider(self, offer: session_pb2.RunnableSession) -> None:
-        if offer.session_id not in self._driving:
-            task = asyncio.create_task(self._take(offer.session_id))
-            self._driving[offer.session_id] = task
-            task.add_done_callback(lambda _: self._driving.pop(offer.session_id))
+        """Drive it; when it is being driven, look again after: its release may be on its way."""
+        session_id = offer.session_id
+        if session_id in self._driving:
+            self._again.add(session_id)
+        else:
+            self._start(session_id)
+
+    def _start(self, session_id: str) -> None:
+        task = asyncio.create_task(self._take(session_id))
+        self._driving[session_id] = task
+
+        def ended(_: "asyncio.Task[None]") -> None:
+            del self._driving[session_id]
+            if session_id in self._again:
+                self._again.discard(session_id)
+                self._start(session_id)
+
+        task.add_done_callback(ended)
 
     async def _take(self, session_id: str) -> None:
         async with self._slots:
-            try:
-                lease, info = await self._keeper.acquire(f"session/{session_id}")
-            except CarpalError as error:
-                log.debug("not taken", extra={"session": session_id, "error": str(error)})
+            taken = await self._acquire(session_id)
+            if taken is None:
                 return
+            lease, info = taken
             driver = Driver(session_id, info.workspace, lease, self._stub, self._appender)
             try:
                 processed, wake_in = await _while_held(
@@ -105,6 +123,20 @@ class Scheduler:
                 await self._failed(lease, info, only_error(raised))
             else:
                 await self._keeper.release(lease, processed=processed, wake_in=wake_in)
+
+    async def _acquire(self, session_id: str) -> tuple[Lease, types_pb2.SessionInfo] | None:
+        """Its lease; None when another brain has it, or it needs none any more."""
+        backoff = Backoff(0.1, 2.0)
+        for _ in range(_TRIES):
+            try:
+                return await self._keeper.acquire(f"session/{session_id}")
+            except Unreachable as error:
+                log.info("not taken yet", extra={"session": session_id, "error": str(error)})
+                await asyncio.sleep(backoff.next())
+            except CarpalError as error:
+                log.debug("not taken", extra={"session": session_id, "error": str(error)})
+                return None
+        return None  # sessiond offers everything anew when it is back
 
     async def _failed(
         self, lease: Lease, info: types_pb2.SessionInfo, error: BaseException

@@ -32,7 +32,6 @@ KNOWN_TYPES = frozenset(
         "hand.provision_failed",
         "hand.lost",
         "hand.released",
-        "hand.late_result",
     }
 )
 """Event types this brain understands."""
@@ -73,7 +72,6 @@ class Call:
     input: Json
     request_id: str
     result: Json | None = None
-    result_position: int = 0
 
 
 @dataclass
@@ -132,12 +130,21 @@ class Transcript:
         """Position of the newest interrupt."""
         self.running = False
         """The newest status says that it runs."""
+        self.told = 0
+        """Position of the newest `session.error`."""
         self.idle_through = 0
         """Inputs up to here are settled: answered, or given up with a reason."""
         self.failures = 0
         """Model calls that failed since the last that did not."""
         self.unknown: list[Entry] = []
         """Events that must be understood and are not."""
+        self.malformed: list[Entry] = []
+        """Events whose data is not what their type says; they are passed over."""
+        self.last_reply: ModelRequest | None = None
+        """The newest reply of the model."""
+        self._asked: ModelRequest | None = None
+        """The newest call of the model."""
+        self._open: dict[str, Call] = {}
         self.last_time = 0.0
 
     def apply(self, entry: Entry) -> None:
@@ -148,7 +155,11 @@ class Transcript:
         self.last_time = entry.time
         handle = getattr(self, "_on_" + entry.type.replace(".", "_"), None)
         if handle is not None:
-            handle(entry)
+            try:
+                handle(entry)
+            except (AttributeError, KeyError, TypeError, ValueError):
+                # Anyone may append an inbox event, and nobody checked its data before.
+                self.malformed.append(entry)
         elif entry.must_understand and entry.type not in KNOWN_TYPES:
             self.unknown.append(entry)
 
@@ -161,21 +172,22 @@ class Transcript:
 
     def open_calls(self) -> list[Call]:
         """Calls without a result, oldest first."""
-        return [call for call in self.calls.values() if call.result is None]
+        return list(self._open.values())
 
     def open_request(self) -> ModelRequest | None:
         """A model call that an earlier driver did not finish."""
-        return next((r for r in self.requests.values() if not r.done), None)
+        return self._asked if self._asked is not None and not self._asked.done else None
 
     def stopped(self, call: Call) -> bool:
-        """Whether a person interrupted after the call was made."""
-        return self.interrupted > call.position
+        """Whether a person interrupted after what the call answers.
+
+        So also when the interrupt came while the model was still writing it.
+        """
+        return self.interrupted > self.requests[call.request_id].through
 
     def answered_through(self) -> int:
         """Position up to which the model has seen everything."""
-        return max(
-            (r.through for r in self.requests.values() if r.done and not r.failed), default=0
-        )
+        return self.last_reply.through if self.last_reply is not None else 0
 
     def wants_model(self) -> bool:
         """Whether something came that the model has not answered.
@@ -195,11 +207,6 @@ class Transcript:
     def has_work(self) -> bool:
         """Whether a driver has anything to do."""
         return bool(self.open_calls()) or self.wants_model() or self.running
-
-    def last_reply(self) -> ModelRequest | None:
-        """The newest reply of the model."""
-        done = [r for r in self.requests.values() if r.done and not r.failed]
-        return done[-1] if done else None
 
     def hand_of(self, call: Call) -> Hand | None:
         """The hand a call belongs to: a function of the log (design §5).
@@ -224,6 +231,10 @@ class Transcript:
         """Hands that exist as far as the log knows."""
         return [hand for hand in self.hands.values() if hand.state == "live"]
 
+    def unreleased_hands(self) -> list[Hand]:
+        """Hands that may exist: also those whose making has no outcome, or failed in some way."""
+        return [h for h in self.hands.values() if h.state in ("requested", "live", "failed")]
+
     # One method an event type.
 
     def _on_session_updated(self, entry: Entry) -> None:
@@ -239,11 +250,15 @@ class Transcript:
         self.running = False
         self.idle_through = max(self.idle_through, entry.data.get("through", 0))
 
+    def _on_session_error(self, entry: Entry) -> None:
+        self.told = entry.position
+
     def _on_user_message(self, entry: Entry) -> None:
-        self.inputs.append(entry)
+        self._on_system_message(entry)
         self.failures = 0
 
     def _on_system_message(self, entry: Entry) -> None:
+        check_content(entry.data["content"])
         self.inputs.append(entry)
 
     def _on_user_interrupt(self, entry: Entry) -> None:
@@ -253,10 +268,12 @@ class Transcript:
         self.tools[entry.data["hand"]] = entry.data
 
     def _on_span_model_request_start(self, entry: Entry) -> None:
-        for stale in self.requests.values():
+        if stale := self.open_request():
             # Its driver died before an outcome; a new call takes its place.
-            stale.done, stale.failed = True, stale.failed or not stale.done
-        self.requests[entry.id] = ModelRequest(entry.id, entry.position, entry.data["through"])
+            stale.done = stale.failed = True
+            self.failures += 1
+        through = int(entry.data["through"])
+        self._asked = self.requests[entry.id] = ModelRequest(entry.id, entry.position, through)
 
     def _on_span_model_request_end(self, entry: Entry) -> None:
         request = self.requests[entry.data["model_request_start_id"]]
@@ -265,6 +282,7 @@ class Transcript:
         request.stop_reason = entry.data.get("stop_reason") or ""
         if not request.failed:
             self.failures = 0
+            self.last_reply = request
         elif entry.data.get("error", {}).get("type") != "interrupted":
             self.failures += 1
 
@@ -275,8 +293,7 @@ class Transcript:
 
     def _on_agent_tool_use(self, entry: Entry) -> None:
         data = entry.data
-        self._on_agent_message(entry)
-        self.calls[entry.id] = Call(
+        call = Call(
             call_id=entry.id,
             position=entry.position,
             name=data["name"],
@@ -284,13 +301,16 @@ class Transcript:
             input=data["input"],
             request_id=data["model_request_start_id"],
         )
+        self._on_agent_message(entry)
+        self.calls[entry.id] = self._open[entry.id] = call
 
     def _on_agent_tool_result(self, entry: Entry) -> None:
         call = self.calls.get(entry.data["tool_use_id"])
         if call is None or call.result is not None:
             return
+        check_content(entry.data["content"])
         call.result = entry.data
-        call.result_position = entry.position
+        del self._open[call.call_id]
         self.inputs.append(entry)
         hand = self.hands.get(entry.data.get("hand_id", ""))
         if hand is not None:
@@ -329,3 +349,14 @@ class Transcript:
         hand = self.hands[entry.data["hand_id"]]
         hand.state = state
         hand.ended = entry.position
+
+
+def check_content(content: Any) -> None:
+    """ValueError unless it is a list of content blocks, as the Messages API has them."""
+    if not isinstance(content, list):
+        raise ValueError("content is not a list")
+    for block in content:
+        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+            raise ValueError("a content block without a type")
+        if block["type"] == "text" and not isinstance(block.get("text"), str):
+            raise ValueError("a text block without text")

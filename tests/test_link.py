@@ -242,11 +242,16 @@ def test_a_request_id_that_comes_again_closes_the_link() -> None:
     assert daemon.state is State.CLOSED
 
 
-def test_cancel_goes_before_what_waits() -> None:
-    brain, _ = linked()
-    brain.request(pb.Request(execute=hand_pb2.ExecuteRequest()))
-    brain.request(pb.Request(cancel=hand_pb2.CancelRequest()))
-    assert [urgent for _, urgent in brain.outgoing()] == [False, True]
+def test_a_cancel_overtakes_what_waits_and_the_daemon_takes_both() -> None:
+    brain, daemon = linked()
+    execute = brain.request(pb.Request(execute=hand_pb2.ExecuteRequest()))
+    cancel = brain.request(pb.Request(cancel=hand_pb2.CancelRequest()))
+    outgoing = brain.outgoing()
+    assert [urgent for _, urgent in outgoing] == [False, True]
+    urgent_first = sorted(outgoing, key=lambda message: not message[1])
+    daemon.receive([message for message, _ in urgent_first], 1.0)
+    asked = [e.request.request_id for e in daemon.events() if isinstance(e, Requested)]
+    assert asked == [cancel, execute]
 
 
 def test_a_daemon_learns_of_brains_that_come_and_go_while_it_is_linked() -> None:

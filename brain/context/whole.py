@@ -5,6 +5,7 @@ came in while the model was writing. In a user turn tool results come first,
 as the Messages API wants them, then what people said meanwhile.
 """
 
+from bisect import bisect_right
 from typing import Any
 
 from brain.transcript import Entry, ModelRequest, Transcript
@@ -17,13 +18,14 @@ def messages(transcript: Transcript) -> list[Json]:
     """Messages API messages of everything up to the transcript's head."""
     replies = [r for r in transcript.requests.values() if r.done and not r.failed and r.blocks]
     turns: list[Json] = []
-    inputs = list(transcript.inputs)
+    inputs = transcript.inputs
+    taken = 0
     for reply in replies:
-        before = [entry for entry in inputs if entry.position <= reply.through]
-        inputs = [entry for entry in inputs if entry.position > reply.through]
-        _add(turns, "user", _user_blocks(before))
+        upto = bisect_right(inputs, reply.through, lo=taken, key=lambda entry: entry.position)
+        _add(turns, "user", _user_blocks(inputs[taken:upto]))
         _add(turns, "assistant", _reply_blocks(reply, transcript))
-    _add(turns, "user", _user_blocks(inputs))
+        taken = upto
+    _add(turns, "user", _user_blocks(inputs[taken:]))
     return turns
 
 

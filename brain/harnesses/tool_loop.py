@@ -21,12 +21,15 @@ def tool_loop(transcript: Transcript) -> Harness:
     while True:
         if calls := transcript.open_calls():
             yield Execute(tuple(call.call_id for call in calls))
-        elif transcript.wants_model():
+        elif transcript.wants_model() and transcript.failures < MAX_FAILURES:
             result = yield _call(transcript)
             if isinstance(result, Failed):
                 yield from _recover(transcript, result)
+        elif transcript.wants_model():
+            # Brains that died while the model was asked count too: each call is paid for.
+            yield Finish("retries_exhausted")
         else:
-            yield Finish(_stop_reason(transcript))
+            yield _finish(transcript)
 
 
 def _call(transcript: Transcript) -> CallModel:
@@ -47,6 +50,7 @@ def _recover(transcript: Transcript, failed: Failed) -> Harness:
     if failed.kind == "interrupted":
         return
     retry = failed.retryable and transcript.failures < MAX_FAILURES
+    through = transcript.head
     yield Emit(
         "session.error",
         {
@@ -58,13 +62,17 @@ def _recover(transcript: Transcript, failed: Failed) -> Harness:
         },
     )
     if not retry:
-        yield Finish("retries_exhausted")
-    wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**transcript.failures)
-    yield Sleep(failed.retry_after if failed.retry_after is not None else wait)
+        yield Finish("retries_exhausted", through=through)
+    wait = _FIRST_WAIT * 2.0**transcript.failures
+    asked = failed.retry_after
+    yield Sleep(min(_LONGEST_WAIT, wait if asked is None else asked))
 
 
-def _stop_reason(transcript: Transcript) -> str:
-    reply = transcript.last_reply()
-    if reply is not None and reply.stop_reason == "refusal":
-        return "refusal"
-    return "end_turn"
+def _finish(transcript: Transcript) -> Finish:
+    reply = transcript.last_reply
+    stop = reply.stop_reason if reply is not None else ""
+    if stop == "refusal":
+        return Finish("refusal")
+    if stop == "max_tokens":
+        return Finish("end_turn", {"type": "max_tokens"})
+    return Finish("end_turn")

@@ -1,5 +1,7 @@
 """The transcript says what the log says: open calls, hands, what waits for the model."""
 
+from typing import Any
+
 import pytest
 
 from brain.transcript import Entry, Transcript
@@ -158,3 +160,44 @@ def test_an_unknown_event_is_skipped_unless_it_must_be_understood() -> None:
 def test_a_gap_in_positions_is_refused() -> None:
     with pytest.raises(ValueError, match="came after"):
         Transcript().apply(Entry(2, "x", "user.message", {}))
+
+
+def test_an_interrupt_that_came_while_the_model_wrote_stops_what_it_called() -> None:
+    log = Log()
+    log.say("go")
+    request = log.ask()
+    log.add("user.interrupt")
+    (call,) = log.reply(request, calls=("rm -r x",))
+    assert log.transcript.stopped(log.transcript.calls[call])
+
+
+@pytest.mark.parametrize(
+    "data", [{}, {"content": "text"}, {"content": ["text"]}, {"content": [{"type": "text"}]}]
+)
+def test_a_message_that_is_none_is_passed_over_and_kept_for_saying_so(data: dict[str, Any]) -> None:
+    log = Log()
+    log.add("user.message", data)
+    assert not log.transcript.wants_model()
+    assert [entry.position for entry in log.transcript.malformed] == [2]
+    log.say("a good one")
+    assert log.transcript.wants_model()
+
+
+def test_an_event_whose_data_was_erased_does_not_stop_the_fold() -> None:
+    log = Log()
+    log.say("go")
+    request = log.ask()
+    log.add("agent.tool_use", {})
+    log.add("agent.tool_result", {})
+    log.reply(request, "done")
+    assert not log.transcript.wants_model()
+
+
+def test_hands_that_may_exist_are_all_to_be_released() -> None:
+    log = Log()
+    log.request_hand("h1")
+    log.provision("h2")
+    log.request_hand("h3")
+    log.add("hand.provision_failed", {"hand_id": "h3", "name": "shell", "reason": "X"})
+    log.add("hand.released", {"hand_id": "h2", "name": "shell"})
+    assert [hand.hand_id for hand in log.transcript.unreleased_hands()] == ["h1", "h3"]

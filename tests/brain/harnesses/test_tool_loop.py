@@ -91,7 +91,8 @@ def test_a_model_that_keeps_failing_ends_the_turn() -> None:
         effect = harness.send(1)
         if isinstance(effect, Sleep):
             effect = harness.send(None)
-    assert effect == Finish("retries_exhausted")
+    assert isinstance(effect, Finish)
+    assert effect.stop_reason == "retries_exhausted"
 
 
 def test_a_call_nobody_may_retry_ends_the_turn_at_once() -> None:
@@ -102,7 +103,9 @@ def test_a_call_nobody_may_retry_ends_the_turn_at_once() -> None:
     said = harness.send(Failed("authentication_error", "no key", retryable=False))
     assert isinstance(said, Emit)
     assert said.data["error"]["retry_status"] == {"type": "exhausted"}
-    assert harness.send(1) == Finish("retries_exhausted")
+    through = log.transcript.head
+    log.say("came while the error was appended")
+    assert harness.send(1) == Finish("retries_exhausted", through=through)
 
 
 def test_an_interrupted_turn_finishes_without_another_call() -> None:
@@ -121,3 +124,28 @@ def test_a_refusal_is_the_stop_reason() -> None:
     next(harness)
     log.reply(log.ask(), "I will not", stop="refusal")
     assert harness.send(Replied("refusal")) == Finish("refusal")
+
+
+def test_brains_that_keep_dying_while_the_model_is_asked_end_the_turn_too() -> None:
+    log = Log()
+    log.say("go")
+    for _ in range(MAX_FAILURES + 1):
+        assert isinstance(next(tool_loop(log.transcript)), CallModel)
+        log.ask()
+    assert next(tool_loop(log.transcript)) == Finish("retries_exhausted")
+
+
+def test_a_reply_cut_at_the_limit_says_so() -> None:
+    log = Log()
+    log.say("go")
+    log.reply(log.ask(), "half a", stop="max_tokens")
+    assert next(tool_loop(log.transcript)) == Finish("end_turn", {"type": "max_tokens"})
+
+
+def test_a_service_that_asks_for_a_day_is_not_waited_for_that_long() -> None:
+    log = Log()
+    log.say("go")
+    harness = tool_loop(log.transcript)
+    next(harness)
+    harness.send(Failed("model_rate_limited_error", "slow down", True, retry_after=86400))
+    assert harness.send(1) == Sleep(30.0)

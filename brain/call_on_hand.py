@@ -1,0 +1,167 @@
+"""One call on one hand, asked for until it has an outcome.
+
+Whatever cuts the asking short, asking again by the same id is safe. Only a
+hand that cannot say what became of a call leaves it `interrupted`.
+"""
+
+import asyncio
+import json
+import logging
+from contextlib import aclosing
+
+from brain.driver import Driver
+from brain.fleet import Fleet
+from brain.hand_line import HandLine
+from brain.provision import driver_of
+from brain.results import gone, result_event, settled
+from brain.transcript import Call, Hand, New
+from brain.watch import WatchHub
+from carpal.backoff import Backoff
+from carpal.errors import Broken, CarpalError, Unreachable
+from carpal.status import Reason
+from carpal.v1 import hand_pb2, orchestrator_pb2
+
+log = logging.getLogger(__name__)
+
+_HAND_IS_GONE = {Reason.HAND_NOT_FOUND, Reason.HAND_GONE}
+
+
+class CallOnHand:
+    """One call, and the hand that log says it belongs to."""
+
+    def __init__(
+        self,
+        call: Call,
+        line: HandLine,
+        driver: Driver,
+        fleet: Fleet,
+        hub: WatchHub,
+        *,
+        sent: bool,
+    ) -> None:
+        """`sent`: an earlier driver may have sent it already."""
+        self._call = call
+        self._line = line
+        self._driver = driver
+        self._fleet = fleet
+        self._hub = hub
+        self._sent = sent
+
+    async def outcome(self) -> list[New]:
+        """The events that say what became of it: its result, and a loss of the hand."""
+        backoff = Backoff(0.1, 1.0)
+        while True:
+            try:
+                return await self._ask_once()
+            except Unreachable as error:
+                if self._line.given_up:
+                    return [self._settled("interrupted", error.message, maybe=True)]
+                if not self._sent and self._driver.transcript.stopped(self._call):
+                    return [self._settled("cancelled", "interrupted before it was sent")]
+                log.info(
+                    "hand out of reach",
+                    extra={"hand": self._line.hand.hand_id, "error": str(error)},
+                )
+                self._line.claimed = False
+                await self._fleet.directory.wait_change(backoff.next())
+            except CarpalError as error:
+                if error.reason is Reason.STALE_EPOCH:
+                    raise
+                return self._refused(error)
+
+    async def _ask_once(self) -> list[New]:
+        if self._sent or not self._line.claimed:
+            claim = await self._line.claim([self._call.call_id])
+            if self._sent and (event := self._cannot_say(claim)):
+                return [event]
+        # The claim may have taken its time: nothing starts past the lease.
+        self._driver.check_lease()
+        self._sent = True
+        result = await self._execute()
+        event = result_event(self._call, self._line.hand, result)
+        if result.outcome == hand_pb2.OUTCOME_LOST:
+            return [event, *self._hand_lost("its supervisor ended")]
+        return [event]
+
+    def _cannot_say(self, claim: hand_pb2.ClaimResponse) -> New | None:
+        """The event for a call whose true result the hand has no more."""
+        state = claim.calls[0].state
+        if state == hand_pb2.CALL_STATE_UNKNOWN and not never_accepted(self._line.hand, claim):
+            why = "the hand's machine or its journal is another now"
+            return self._settled("interrupted", why, maybe=True)
+        if state == hand_pb2.CALL_STATE_ACKNOWLEDGED:
+            word = hand_pb2.Outcome.Name(claim.calls[0].outcome).removeprefix("OUTCOME_").lower()
+            return self._settled(word, f"it ended as {word}; its output was already freed")
+        return None
+
+    async def _execute(self) -> hand_pb2.Result:
+        """Ask for the call; cancel it when a person interrupts."""
+        transcript = self._driver.transcript
+        if transcript.stopped(self._call):
+            await self._line.cancel(self._call.call_id)
+            return await self._read()
+        running = asyncio.create_task(self._read())
+        stopping = asyncio.create_task(self._driver.until(lambda t: t.stopped(self._call)))
+        try:
+            await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                await self._line.cancel(self._call.call_id)
+            return await running
+        finally:
+            running.cancel()
+            stopping.cancel()
+            await asyncio.gather(running, stopping, return_exceptions=True)
+
+    async def _read(self) -> hand_pb2.Result:
+        call = self._call
+        request = hand_pb2.ExecuteRequest(
+            driver=driver_of(self._driver),
+            hand_id=self._line.hand.hand_id,
+            call_id=call.call_id,
+            name=call.name,
+            input=json.dumps(call.input).encode(),
+        )
+        async with aclosing(self._line.ask("execute", request)) as responses:
+            async for response in responses:
+                if response.HasField("result"):
+                    result: hand_pb2.Result = response.result
+                    return result
+                output = orchestrator_pb2.ToolOutput(call_id=call.call_id, chunk=response.output)
+                moment = orchestrator_pb2.WatchResponse(output=output)
+                self._hub.tell(self._driver.session_id, moment)
+        raise RuntimeError(f"call {call.call_id} ended without a result")
+
+    def _refused(self, error: CarpalError) -> list[New]:
+        """The events for a refusal: "could not start", unless the daemon itself broke."""
+        if error.reason in _HAND_IS_GONE:
+            lost = gone(self._call, self._line.hand, error.message, sent=self._sent)
+            return [lost, *self._hand_lost(error.message)]
+        if error.reason is Reason.CALL_CANCELLED:
+            return [self._settled("cancelled", "cancelled before it ran")]
+        if isinstance(error, Broken):
+            return [self._settled("interrupted", error.message, maybe=True)]
+        return [self._settled("error", f"not run: {error.message}")]
+
+    def _hand_lost(self, reason: str) -> list[New]:
+        """The event that says the hand is lost, unless the log has it."""
+        hand = self._line.hand
+        if hand.state != "live":
+            return []
+        return [New("hand.lost", {"hand_id": hand.hand_id, "name": hand.name, "reason": reason})]
+
+    def _settled(self, outcome: str, text: str, *, maybe: bool = False) -> New:
+        more = "; the call may have partly happened" if maybe else ""
+        return settled(self._call, outcome, text + more, self._line.hand)
+
+
+def never_accepted(hand: Hand, claim: hand_pb2.ClaimResponse) -> bool:
+    """Whether "not in the journal" can be believed (design §4).
+
+    Only of the same journal on the same boot, and only when the journal has
+    not gone back behind what the log noted of it.
+    """
+    return (
+        claim.journal_id == hand.journal_id
+        and claim.boot_id == hand.boot_id
+        and claim.sequence >= hand.sequence
+    )

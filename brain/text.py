@@ -1,0 +1,37 @@
+"""Text from models, people and machines, made fit to be sent on. Pure.
+
+JSON can hold half a character (a lone surrogate, `"\\ud83d"`), which no UTF-8
+can. Left in, it would fail every later request that quotes it.
+"""
+
+from typing import Any
+
+
+def clean(value: Any) -> Any:
+    """The same JSON value, each half character replaced by U+FFFD."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [clean(item) for item in value]
+    if isinstance(value, dict):
+        return {clean(key): clean(item) for key, item in value.items()}
+    return value
+
+
+def shorten(text: str, size: int) -> str:
+    """At most about `size` bytes as JSON: the middle goes, and a line says how much."""
+    if len(text) * 6 <= size or json_bytes(text) <= size:
+        return text
+    # The worst a character can become in JSON is six bytes; halves of that are safe.
+    keep = size // 2
+    head, tail = text[:keep], text[-keep:]
+    while json_bytes(head) + json_bytes(tail) > size:
+        head, tail = head[: len(head) * 3 // 4], tail[len(tail) // 4 :]
+    left_out = len(text) - len(head) - len(tail)
+    return f"{head}\n[{left_out} characters left out]\n{tail}"
+
+
+def json_bytes(text: str) -> int:
+    """How many bytes a text takes as JSON in UTF-8."""
+    escaped = sum(5 if char < " " else 1 for char in text if char < " " or char in '"\\')
+    return len(text.encode("utf-8", "replace")) + escaped + 2
