@@ -124,7 +124,7 @@ class LeaseKeeper:
         held = list(self._held.values())
         if not held:
             return
-        refs = [session_pb2.LeaseRef(resource=h.resource, epoch=h.epoch) for h in held]
+        refs = [types_pb2.LeaseRef(resource=h.resource, epoch=h.epoch) for h in held]
         asked = time.monotonic()
         with rpc_errors("sessiond"):
             answer = await self._stub.RenewLease(

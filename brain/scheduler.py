@@ -84,7 +84,7 @@ class Scheduler:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _consider(self, offer: session_pb2.RunnableSession) -> None:
+    def _consider(self, offer: types_pb2.RunnableSession) -> None:
         """Drive it; when it is being driven, look again after: its release may be on its way."""
         session_id = offer.session_id
         if session_id in self._driving:

@@ -135,11 +135,11 @@ class LeaseService(SessionServicer):
         infos = [wire.lease_info(lease, steady) for lease in leases]
         return pb.WatchLeasesResponse(leases=infos, snapshot=snapshot)
 
-    def _renewed(self, resource: str, result: LeaseRow | CarpalError) -> pb.RenewedLease:
+    def _renewed(self, resource: str, result: LeaseRow | CarpalError) -> types_pb2.RenewedLease:
         if isinstance(result, CarpalError):
-            return pb.RenewedLease(resource=resource, status=to_status(result))
+            return types_pb2.RenewedLease(resource=resource, status=to_status(result))
         left = wire.duration(result.expires - self._parts.clock.steady())
-        return pb.RenewedLease(resource=resource, expires_in=left)
+        return types_pb2.RenewedLease(resource=resource, expires_in=left)
 
 
 def _may_watch(who: Identity, lease: LeaseRow) -> bool:
@@ -161,7 +161,7 @@ def _under(prefix: str) -> Callable[[str], bool]:
 def _offered(offers: list[tuple[str, SessionRow]]) -> pb.WatchRunnableResponse:
     return pb.WatchRunnableResponse(
         sessions=[
-            pb.RunnableSession(
+            types_pb2.RunnableSession(
                 session_id=session_id,
                 workspace=session.workspace,
                 wake=session.wake,

@@ -510,6 +510,7 @@ class Request(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     SAVE_FIELD_NUMBER: _builtins.int
     LIST_HANDS_FIELD_NUMBER: _builtins.int
+    TUNNEL_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """Unique on this link."""
     principal: _builtins.str
@@ -540,6 +541,10 @@ class Request(_message.Message):
     def save(self) -> _hand_pb2.SaveRequest: ...
     @_builtins.property
     def list_hands(self) -> _hand_pb2.ListHandsRequest: ...
+    @_builtins.property
+    def tunnel(self) -> _hand_pb2.TunnelOpen:
+        """What follows the opening travels on an Attach stream."""
+
     def __init__(
         self,
         *,
@@ -558,12 +563,13 @@ class Request(_message.Message):
         events: _hand_pb2.EventsRequest | None = ...,
         save: _hand_pb2.SaveRequest | None = ...,
         list_hands: _hand_pb2.ListHandsRequest | None = ...,
+        tunnel: _hand_pb2.TunnelOpen | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "call", b"call", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "events", b"events", "execute", b"execute", "list_hands", b"list_hands", "probe", b"probe", "provision", b"provision", "release", b"release", "save", b"save", "transfer", b"transfer"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "call", b"call", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "events", b"events", "execute", b"execute", "list_hands", b"list_hands", "probe", b"probe", "provision", b"provision", "release", b"release", "save", b"save", "transfer", b"transfer", "tunnel", b"tunnel"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "call", b"call", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "events", b"events", "execute", b"execute", "list_hands", b"list_hands", "principal", b"principal", "probe", b"probe", "provision", b"provision", "release", b"release", "request_id", b"request_id", "save", b"save", "traceparent", b"traceparent", "transfer", b"transfer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "call", b"call", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "events", b"events", "execute", b"execute", "list_hands", b"list_hands", "principal", b"principal", "probe", b"probe", "provision", b"provision", "release", b"release", "request_id", b"request_id", "save", b"save", "traceparent", b"traceparent", "transfer", b"transfer", "tunnel", b"tunnel"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["describe", "probe", "provision", "claim", "execute", "acknowledge", "cancel", "transfer", "release", "events", "save", "list_hands"]  # noqa: Y015
+    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["describe", "probe", "provision", "claim", "execute", "acknowledge", "cancel", "transfer", "release", "events", "save", "list_hands", "tunnel"]  # noqa: Y015
     _WhichOneofArgType_call: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_call) -> _WhichOneofReturnType_call | None: ...
 
@@ -577,6 +583,7 @@ class Reply(_message.Message):
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
+    ATTACHED_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     DESCRIBE_FIELD_NUMBER: _builtins.int
     PROBE_FIELD_NUMBER: _builtins.int
@@ -592,7 +599,9 @@ class Reply(_message.Message):
     LIST_HANDS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     last: _builtins.bool
-    """No more messages for this request."""
+    """No more messages for this request on the control stream."""
+    attached: _builtins.bool
+    """The rest of the answer comes on an Attach stream."""
     @_builtins.property
     def status(self) -> _status_pb2.Status:
         """Always last."""
@@ -626,6 +635,7 @@ class Reply(_message.Message):
         *,
         request_id: _builtins.int = ...,
         last: _builtins.bool = ...,
+        attached: _builtins.bool = ...,
         status: _status_pb2.Status | None = ...,
         describe: _hand_pb2.DescribeResponse | None = ...,
         probe: _hand_pb2.ProbeResponse | None = ...,
@@ -642,7 +652,7 @@ class Reply(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "answer", b"answer", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "events", b"events", "execute", b"execute", "list_hands", b"list_hands", "probe", b"probe", "provision", b"provision", "release", b"release", "save", b"save", "status", b"status", "transfer", b"transfer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "answer", b"answer", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "events", b"events", "execute", b"execute", "last", b"last", "list_hands", b"list_hands", "probe", b"probe", "provision", b"provision", "release", b"release", "request_id", b"request_id", "save", b"save", "status", b"status", "transfer", b"transfer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "answer", b"answer", "attached", b"attached", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "events", b"events", "execute", b"execute", "last", b"last", "list_hands", b"list_hands", "probe", b"probe", "provision", b"provision", "release", b"release", "request_id", b"request_id", "save", b"save", "status", b"status", "transfer", b"transfer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["status", "describe", "probe", "provision", "claim", "execute", "acknowledge", "cancel", "transfer", "release", "events", "save", "list_hands"]  # noqa: Y015
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
@@ -656,23 +666,27 @@ class AttachRequest(_message.Message):
 
     OPEN_FIELD_NUMBER: _builtins.int
     EXECUTE_FIELD_NUMBER: _builtins.int
+    TUNNEL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def open(self) -> Global___AttachOpen:
         """First: which request's answer moves here."""
 
     @_builtins.property
     def execute(self) -> _hand_pb2.ExecuteResponse: ...
+    @_builtins.property
+    def tunnel(self) -> _hand_pb2.TunnelResponse: ...
     def __init__(
         self,
         *,
         open: Global___AttachOpen | None = ...,
         execute: _hand_pb2.ExecuteResponse | None = ...,
+        tunnel: _hand_pb2.TunnelResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["execute", b"execute", "message", b"message", "open", b"open"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["execute", b"execute", "message", b"message", "open", b"open", "tunnel", b"tunnel"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["execute", b"execute", "message", b"message", "open", b"open"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execute", b"execute", "message", b"message", "open", b"open", "tunnel", b"tunnel"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["open", "execute"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["open", "execute", "tunnel"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -708,16 +722,22 @@ class AttachResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ACKNOWLEDGED_OFFSET_FIELD_NUMBER: _builtins.int
+    TUNNEL_FIELD_NUMBER: _builtins.int
     acknowledged_offset: _builtins.int
     """Output below this offset is read; the daemon may free it."""
+    @_builtins.property
+    def tunnel(self) -> _hand_pb2.TunnelRequest:
+        """What the person sends."""
+
     def __init__(
         self,
         *,
         acknowledged_offset: _builtins.int = ...,
+        tunnel: _hand_pb2.TunnelRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tunnel", b"tunnel"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged_offset", b"acknowledged_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged_offset", b"acknowledged_offset", "tunnel", b"tunnel"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -153,8 +153,7 @@ class SessionServicer:
         """Create a session, with its first events in the same transaction.
         Callers: operator (its own workspace), brain.
         Idempotent: by session_id and content.
-        the id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
-        the id was deleted → ALREADY_EXISTS ID_REUSED → choose another id
+        the id exists with other content, or was deleted → ALREADY_EXISTS ID_REUSED → choose another id
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -257,12 +256,10 @@ class SessionServicer:
         raise NotImplementedError('Method not implemented!')
 
     def TailEvents(self, request, context):
-        """Replay from a position, then follow live; no gap and no repeat. Several
-        sessions share one stream, with no order between them.
+        """Replay from a position, then live; no gap, no repeat; no order between sessions.
         Callers: operator, brain.
         Idempotent: reads only; resume from the last position seen.
-        no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
-        session is deleted while tailed → NOT_FOUND SESSION_NOT_FOUND → stop
+        no such session, or deleted while tailed → NOT_FOUND SESSION_NOT_FOUND → stop
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -319,7 +316,7 @@ class SessionServicer:
         """Give a lease up; for a session, say what was processed and when to wake.
         Callers: brain, for leases it holds.
         Idempotent: by epoch; releasing again is the first answer.
-        epoch is not the newest → FAILED_PRECONDITION STALE_EPOCH → stop; nothing was changed
+        epoch is not the newest, or expired → FAILED_PRECONDITION STALE_EPOCH → stop; nothing was changed
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

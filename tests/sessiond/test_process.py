@@ -170,7 +170,7 @@ async def test_a_lease_survives_the_process_and_has_one_full_term_again(world: W
         await running.kill(signal.SIGKILL)
         running = await start(world)
         async with brain(world, running) as channel:
-            ref = pb.LeaseRef(resource="session/sesn_1", epoch=held.lease.epoch)
+            ref = types_pb2.LeaseRef(resource="session/sesn_1", epoch=held.lease.epoch)
             answer = await SessionStub(channel).RenewLease(pb.RenewLeaseRequest(leases=[ref]))
             assert not answer.leases[0].HasField("status")
 

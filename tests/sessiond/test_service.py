@@ -225,7 +225,7 @@ async def test_leases_are_renewed_many_at_a_time_each_answered_for_itself(
     await sessions.lease("s2", term=8)
     await sessions.advance(4)
     refs = [
-        pb.LeaseRef(resource=f"session/{id}", epoch=epoch)
+        types_pb2.LeaseRef(resource=f"session/{id}", epoch=epoch)
         for id, epoch in [("s1", 1), ("s2", 1), ("s2", 7), ("s3", 1)]
     ]
     brain = await sessions.brain()
