@@ -8,7 +8,7 @@ held through a lease stops `MARGIN` before that.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from carpal.backoff import Backoff
 from carpal.client import rpc_errors
@@ -99,6 +99,10 @@ class LeaseKeeper:
         except CarpalError as error:
             log.info("release refused", extra={"lease": lease.resource, "error": str(error)})
 
+    def follow(self, prefix: str) -> AsyncGenerator[session_pb2.WatchLeasesResponse, None]:
+        """The leases under a prefix, as `follow_leases` gives them."""
+        return follow_leases(self._stub, prefix)
+
     def drop(self, lease: Lease) -> None:
         """Stop renewing it and count it as lost."""
         lease.lost.set()
@@ -140,7 +144,7 @@ class LeaseKeeper:
 
 async def follow_leases(
     stub: "session_pb2_grpc.SessionAsyncStub", prefix: str
-) -> AsyncIterator[session_pb2.WatchLeasesResponse]:
+) -> AsyncGenerator[session_pb2.WatchLeasesResponse, None]:
     """Snapshots and changes of the leases under a prefix, for ever, through reconnects."""
     backoff = Backoff(0.1, 2.0)
     while True:

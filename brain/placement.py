@@ -23,7 +23,15 @@ Spec = dict[str, Any]
 class Placement:
     """Finds daemons of one workspace for one hand."""
 
-    def __init__(self, fleet: Fleet, workspace: str, spec: Spec) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        workspace: str,
+        spec: Spec,
+        waiting: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        """`waiting` is told, once, why there is no daemon yet."""
+        self._waiting = waiting
         self._fleet = fleet
         self._workspace = workspace
         self._spec = spec
@@ -76,12 +84,16 @@ class Placement:
         """Ask until it is answered, while waiting may help and is not over."""
         deadline = time.monotonic() + patience
         backoff = Backoff(0.1, 1.0)
+        told = False
         while True:
             try:
                 return await ask()
             except CarpalError as error:
                 if not self._may_help(error) or time.monotonic() > deadline:
                     raise
+                if not told:
+                    told = True
+                    self._waiting(error.message)
             await self._fleet.directory.wait_change(backoff.next())
 
     def _may_help(self, error: CarpalError) -> bool:

@@ -3,10 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import aclosing
 
-from brain.leases import Lease, LeaseKeeper
+from brain.leases import Lease, LeaseKeeper, is_live
 from carpal.backoff import Backoff
-from carpal.errors import CarpalError, Unreachable
+from carpal.errors import CarpalError, Unreachable, refuse
+from carpal.status import Reason
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,20 @@ class Presence:
             log.warning("this brain's lease is lost")
             self._lease = None
             lost()
+            await self._check_alone(lease.epoch)
+
+    async def _check_alone(self, epoch: int) -> None:
+        """LEASE_HELD when another process took the name; it would be taken back for ever."""
+        async with aclosing(self._keeper.follow(self._resource)) as answers:
+            async for answer in answers:
+                for lease in answer.leases:
+                    if is_live(lease) and lease.epoch > epoch:
+                        raise refuse(
+                            Reason.LEASE_HELD,
+                            f"another process runs as {self._resource}, at {lease.address}",
+                            action="give each brain a name and an identity of its own",
+                        )
+                return
 
     async def leave(self) -> None:
         """Give the lease up, so that others know at once."""
