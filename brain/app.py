@@ -78,6 +78,8 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
         stack.push_async_callback(peers.close)
         model = Model()
         stack.push_async_callback(model.close)
+        if not model.has_key:
+            log.warning("no key for the model: set ANTHROPIC_API_KEY, or every call of it fails")
         keeper = LeaseKeeper(sessions, config.lease_term)
         hub, appender, directory = WatchHub(), Appender(sessions), Directory(sessions)
         fleet = Fleet(directory, keeper, peers, me)

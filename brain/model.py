@@ -71,9 +71,15 @@ class Model:
         """Close connections."""
         await self._client.close()
 
+    @property
+    def has_key(self) -> bool:
+        """Whether there is anything to authenticate with."""
+        client = self._client
+        return bool(client.api_key or client.auth_token or client.credentials)
+
     async def call(self, parameters: Json, delta: Delta) -> Reply | Failed:
         """Stream one reply. Failures of the service are a `Failed`; bugs raise."""
-        if not (self._client.api_key or self._client.auth_token or self._client.credentials):
+        if not self.has_key:
             # The package would raise a TypeError about headers.
             why = "the brain has no key for the model: start it with ANTHROPIC_API_KEY set"
             return Failed("authentication_error", why, retryable=False)

@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 import time
+from contextlib import aclosing
 from typing import Any
 
 from brain.driver import Driver
@@ -90,7 +91,12 @@ class Provisioner:
         if earlier := transcript.requested_hand(name):
             return earlier.hand_id
         spec = transcript.hand_specs[name]
-        place = Placement(self._fleet, self._driver.workspace, spec)
+        place = Placement(
+            self._fleet,
+            self._driver.workspace,
+            spec,
+            lambda why: self._tell(f"{name}: waiting: {why}"),
+        )
         daemon = await place.daemon(PATIENCE)
         data: dict[str, Any] = {
             "hand_id": new_id("hand"),
@@ -127,13 +133,16 @@ class Provisioner:
         request.orphan_deadline.FromMilliseconds(int(hand.orphan_deadline * 1000))
         connection = await self._fleet.connection(hand.daemon, self._driver.workspace)
         result: hand_pb2.ProvisionResult | None = None
-        async for response in connection.call("provision", request):
-            if response.HasField("result"):
-                result = response.result
-            else:
-                detail = f"{hand.name}: {response.progress.message}"
-                phase = orchestrator_pb2.Phase(name="provision", detail=detail)
-                self._hub.tell(self._driver.session_id, orchestrator_pb2.WatchResponse(phase=phase))
+        async with aclosing(connection.call("provision", request)) as responses:
+            async for response in responses:
+                if response.HasField("result"):
+                    result = response.result
+                else:
+                    self._tell(f"{hand.name}: {response.progress.message}")
         if result is None:
             raise RuntimeError(f"daemon {hand.daemon} ended provision without a result")
         return result
+
+    def _tell(self, detail: str) -> None:
+        phase = orchestrator_pb2.Phase(name="provision", detail=detail)
+        self._hub.tell(self._driver.session_id, orchestrator_pb2.WatchResponse(phase=phase))
