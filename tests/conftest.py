@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest_plugins = ["tests.parts"]
+pytest_plugins = ["tests.pace", "tests.parts"]
 
 
 @pytest.fixture
