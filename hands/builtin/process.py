@@ -41,7 +41,6 @@ _CONFIG_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 _NOT_ENFORCED = ("runs as the daemon's user, without a sandbox",)
-_MARK = "CARPAL_HAND"
 
 
 class ProcessType:
@@ -100,7 +99,16 @@ class ProcessType:
 
     async def reap(self, hand_id: str, folder: Path) -> int:
         """Kill what carries the hand's mark: its supervisor, and what it started."""
-        return await asyncio.to_thread(tree.kill_marked, f"{_MARK}={hand_id}")
+        return await asyncio.to_thread(tree.kill_marked, mark(folder))
+
+
+def mark(folder: Path) -> str:
+    """What the processes of the hand in `folder` have in their environment, and no others.
+
+    Not the hand's id alone: whoever names hands must not choose whose processes
+    end, and one machine may have several daemons.
+    """
+    return f"CARPAL_HAND={folder.resolve()}"
 
 
 def _workspace(order: Order) -> Path:
@@ -124,6 +132,7 @@ def _path() -> str:
 def _environment(order: Order) -> dict[str, str]:
     """All that a hand gets: nothing of the daemon's own but its PATH and who it runs as."""
     user = {name: os.environ[name] for name in ("USER", "LOGNAME") if name in os.environ}
+    name, _, value = mark(order.folder).partition("=")
     return {
         **ALWAYS,
         **user,
@@ -131,7 +140,7 @@ def _environment(order: Order) -> dict[str, str]:
         "SHELL": "/bin/bash",
         "HOME": str(order.folder / "home"),
         "TMPDIR": str(order.folder / "tmp"),
-        _MARK: order.hand_id,
+        name: value,
     }
 
 

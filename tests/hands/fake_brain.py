@@ -17,9 +17,10 @@ from carpal.tls import server_credentials
 from carpal.v1 import hand_pb2, orchestrator_pb2_grpc
 from carpal.v1 import orchestrator_pb2 as pb
 from tests.hands.place import PATIENCE
+from tests.pace import SCALE
 from tests.pki import Pki
 
-HEARTBEAT = 0.2
+HEARTBEAT = 0.2 * SCALE
 
 
 class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
@@ -31,7 +32,7 @@ class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
     def __init__(self, name: str) -> None:
         self.name = name
         self.address = ""
-        self.lease_left = 10.0
+        self.lease_left = 10.0 * SCALE
         self.epoch = 0
         self.brains: list[str] = []
         self.admits = True

@@ -1,21 +1,24 @@
 """A daemon's hand service over real supervisors, and short ways to ask it things."""
 
 import asyncio
+import errno
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from carpal.v1 import hand_pb2 as pb
-from hands.builtin.process import ProcessType
+from hands.builtin.process import ProcessType, mark
 from hands.inside import tree
 from hands.inventory import Inventory, open_inventory
 from hands.journal import Journal
 from hands.service import HandService
+from tests.pace import SCALE
 
 BOOT = "boot-1"
-PATIENCE = 20.0
+PATIENCE = 20.0 * SCALE
 """Seconds no wait in these tests exceeds."""
 
 
@@ -154,13 +157,32 @@ async def open_place(
     finally:
         if end:
             for row in journal.hands():
-                tree.kill_marked(f"CARPAL_HAND={row.hand_id}")
+                tree.kill_marked(mark(state / "hands" / row.hand_id))
         journal.close()
 
 
 async def until(condition: Any, what: str) -> None:
     """Wait for a condition that nothing announces, looking often."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - there is no event to wait for
-            await asyncio.sleep(0.01)
-    assert condition(), what
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while not condition():  # noqa: ASYNC110 - there is no event to wait for
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(what) from None
+
+
+async def let_go(pipe: Path) -> None:
+    """Write a line to what waits at a named pipe; never waits for ever for it to be there."""
+    ends: list[int] = []
+
+    def opened() -> bool:
+        try:
+            ends.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+        return bool(ends)
+
+    await until(opened, f"nobody waits at {pipe}")
+    os.write(ends[0], b"x\n")
+    os.close(ends[0])

@@ -16,13 +16,14 @@ from carpal.status import Code, Reason
 from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
 from hands import app
-from hands.builtin.process import ProcessType
+from hands.builtin.process import ProcessType, mark
 from hands.enroll import Links, links_path
 from hands.files import HandFiles
 from hands.inside import tree
 from hands.journal import Journal
 from tests.hands.fake_brain import Asked, FakeBrain, brain, next_reply
-from tests.hands.place import PATIENCE, until
+from tests.hands.place import PATIENCE, let_go, until
+from tests.pace import SCALE
 from tests.pki import Pki
 
 
@@ -59,7 +60,7 @@ class Machine:
         """End what the tests left."""
         if self.files.hands.exists():
             for folder in self.files.hands.iterdir():
-                tree.kill_marked(f"CARPAL_HAND={folder.name}")
+                tree.kill_marked(mark(folder))
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ async def test_a_daemon_says_who_it_is_and_runs_calls_with_live_output(
         await _fifo(machine)
         first = await next_reply(replies)
         assert (first.execute.output.data, first.last) == (b"up\n", False)
-        _let_go(machine)
+        await _let_go(machine)
         assert (await next_reply(replies)).execute.output.data == b"done\n"
         last = await next_reply(replies)
         assert (last.execute.result.content, last.last) == ("up\ndone\n", True)
@@ -111,8 +112,8 @@ async def _fifo(machine: Machine) -> None:
     os.mkfifo(machine.files.hands / "h/workspace/go")
 
 
-def _let_go(machine: Machine) -> None:
-    (machine.files.hands / "h/workspace/go").write_text("x\n")
+async def _let_go(machine: Machine) -> None:
+    await let_go(machine.files.hands / "h/workspace/go")
 
 
 async def test_a_cut_link_stops_nothing_and_the_daemon_comes_back_l09(
@@ -130,7 +131,7 @@ async def test_a_cut_link_stops_nothing_and_the_daemon_comes_back_l09(
         again = await one.link()
         replies = again.execute("h", "c", "echo up; read x < go; echo ran >> log; cat log")
         assert (await next_reply(replies)).execute.output.data == b"up\n"
-        _let_go(machine)
+        await _let_go(machine)
         async for reply in replies:
             last = reply
         assert last.execute.result.content == "up\nran\n"
@@ -169,7 +170,7 @@ async def test_a_brain_that_drains_is_left_for_another_and_calls_go_on(
             again = await two.link()
             replies = again.execute("h", "c", "echo up; read x < go; echo done")
             await next_reply(replies)
-            _let_go(machine)
+            await _let_go(machine)
             async for reply in replies:
                 last = reply
             assert last.execute.result.content == "up\ndone\n"
@@ -195,9 +196,9 @@ async def test_contact_counts_only_while_the_brains_own_lease_lives_l13(
 ) -> None:
     async with machine.daemon():
         asked = await one.link()
-        await asked.provision("h", deadline=1.0)
+        await asked.provision("h", deadline=1.0 * SCALE)
         for number in range(3):
-            await _result(asked, f"c{number}", "sleep 0.6; echo on")
+            await _result(asked, f"c{number}", f"sleep {0.6 * SCALE}; echo on")
         one.lease_left = 0.0
         result = await _result(asked, "c", "sleep 60")
         assert result.outcome == hand_pb2.OUTCOME_LOST
@@ -223,7 +224,7 @@ async def test_stopping_says_drain_and_goodbye_and_calls_go_on(
     assert asked.link.draining
     with pytest.raises(CarpalError):
         await next_reply(replies)
-    _let_go(machine)
+    await _let_go(machine)
     async with machine.daemon():
         again = await one.link()
         assert again.link.hello.instance_id != asked.link.hello.instance_id
@@ -263,9 +264,9 @@ async def test_a_reader_that_left_ends_the_answer_and_not_the_call(
             pb.Request(execute=_execute(asked, "echo up; read x < go; echo ran > log"))
         )
         await next_reply(replies)
-        await replies.aclose()  # type: ignore[attr-defined]
+        await replies.aclose()
         await until(lambda: not asked.link._link.unfinished, "the answer goes on")
-        _let_go(machine)
+        await _let_go(machine)
         result = await _result(asked, "c2", "cat log")
         assert result.content == "ran\n"
 

@@ -17,8 +17,9 @@ from carpal.v1 import hand_pb2 as hand_pb
 from carpal.v1 import orchestrator_pb2 as pb
 from hands.inside import tree
 from hands.journal import Journal
-from tests.hands.place import PATIENCE, Place, open_place, until
+from tests.hands.place import PATIENCE, Place, let_go, open_place, until
 from tests.hands.test_service import refused
+from tests.pace import SCALE
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -122,7 +123,7 @@ async def test_a_killed_daemons_call_goes_on_and_its_true_result_arrives_once_l1
         request.driver.epoch = 2
         call = place.begin(request)
         assert await call.output() == b"up\n"
-        (state / "hands/h/workspace/go").write_text("x\n")
+        await let_go(state / "hands/h/workspace/go")
         result = await call.result()
         assert (result.outcome, result.exit_code) == (hand_pb.OUTCOME_ERROR, 3)
         assert result.content == "up\nran\n[exit code 3]"
@@ -138,7 +139,7 @@ async def test_a_call_that_ended_while_no_daemon_lived_has_its_true_result_l15(
 ) -> None:
     request = await _die_in_a_call(state, WAITS)
     workspace = state / "hands/h/workspace"
-    (workspace / "go").write_text("x\n")
+    await let_go(workspace / "go")
     await until((workspace / "log").exists, "the call did not go on")
     for _ in range(2):
         async with open_place(state, end=False) as place:
@@ -248,7 +249,7 @@ async def test_a_daemon_that_stops_in_good_order_leaves_its_calls_running(state:
         await call.leave()
     async with open_place(state) as place:
         call = place.begin(request)
-        (state / "hands/h/workspace/go").write_text("x\n")
+        await let_go(state / "hands/h/workspace/go")
         assert "ran" in (await call.result()).content
 
 
@@ -300,7 +301,7 @@ async def test_a_killed_supervisor_settles_its_calls_as_lost_within_two_seconds_
         result = await call.result()
         assert result.outcome == hand_pb.OUTCOME_LOST
         assert words in result.content
-    assert asyncio.get_running_loop().time() - begun < 2.0
+    assert asyncio.get_running_loop().time() - begun < 2.0 * SCALE
     assert not [p for p in below if tree.alive(p.pid, p.start)]
     await until(lambda: place.inventory.count == 0, "the hand is still there")
     error = await refused(place.service.execute(place.request(hand, command="true")))
@@ -311,8 +312,8 @@ async def test_a_killed_supervisor_settles_its_calls_as_lost_within_two_seconds_
 
 
 async def test_a_hand_without_contact_ends_itself_and_all_it_started_l13(place: Place) -> None:
-    lonely = await place.hand(deadline=1.0)
-    kept = await place.hand(deadline=3.0)
+    lonely = await place.hand(deadline=1.0 * SCALE)
+    kept = await place.hand(deadline=3.0 * SCALE)
     call = place.begin(place.request(lonely, command="setsid sleep 60 & echo up; sleep 61"))
     await call.output()
     below = tree.descendants(place.supervisor(lonely))
@@ -325,8 +326,8 @@ async def test_a_hand_without_contact_ends_itself_and_all_it_started_l13(place: 
 
 
 async def test_contact_starts_the_orphan_deadline_over_l13(place: Place) -> None:
-    hand = await place.hand(deadline=1.5)
+    hand = await place.hand(deadline=1.5 * SCALE)
     for _ in range(4):
         await place.inventory.contact()
-        assert (await place.sh(hand, "sleep 0.6; echo on")).content == "on\n"
+        assert (await place.sh(hand, f"sleep {0.6 * SCALE}; echo on")).content == "on\n"
     assert place.inventory.keepers[hand].orphan_in > 0

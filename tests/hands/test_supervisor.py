@@ -83,6 +83,20 @@ async def test_only_the_very_supervisor_is_adopted(tmp_path: Path) -> None:
         await SupervisedHand.connect(order.folder)
 
 
+async def test_a_hand_that_is_reaped_takes_no_other_daemons_hand_of_that_id_along(
+    tmp_path: Path,
+) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    made = await ProcessType().provision(_order(mine), lambda _: None)
+    kept = await ProcessType().provision(_order(other), lambda _: None)
+    assert await ProcessType().reap("h", tmp_path / "x" / ".." / "mine") == 1
+    async with asyncio.timeout(PATIENCE):
+        await made.hand.wait_lost()
+    assert tree.alive(kept.state["pid"], kept.state["start"])
+    await made.hand.detach()
+    await kept.hand.release()
+
+
 async def test_a_state_folder_of_any_depth_will_do(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
