@@ -79,29 +79,31 @@ async def start(
 ) -> Child:
     """Start `carpal ARGUMENTS`; its output goes to `log`. With `stdin` it reads from us."""
     reading, writing = os.pipe()
+    pipe = asyncio.StreamReader()
     try:
-        with log.open("wb") as output:
-            process = await asyncio.create_subprocess_exec(
-                *interpreter(),
-                *arguments,
-                "--ready-fd",
-                str(writing),
-                stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=environ,
-                start_new_session=True,
-                pass_fds=(writing,),
-            )
-    except OSError:
-        os.close(reading)
-        raise
+        # First, so that nothing waits between the start and the return: it may be cancelled.
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(pipe), os.fdopen(reading, "rb")
+        )
+        try:
+            with log.open("wb") as output:
+                process = await asyncio.create_subprocess_exec(
+                    *interpreter(),
+                    *arguments,
+                    "--ready-fd",
+                    str(writing),
+                    stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=environ,
+                    start_new_session=True,
+                    pass_fds=(writing,),
+                )
+        except BaseException:
+            transport.close()
+            raise
     finally:
         os.close(writing)  # so that its end reads as the end of the pipe
-    pipe = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(pipe), os.fdopen(reading, "rb")
-    )
     return Child(name, process, log, pipe)
 
 

@@ -6,7 +6,6 @@ by pid.
 """
 
 import asyncio
-import json
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -15,14 +14,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from carpal import children
+from carpal.children import Child
 from carpal.client import dial
 from carpal.identity import Role
 from carpal.process import interpreter
 from carpal.tls import IdentityFiles
 from carpal.v1 import orchestrator_pb2_grpc, session_pb2_grpc, vault_pb2_grpc
 from tests.faults import kill_tree
+from tests.pace import SCALE
 
-START_SECONDS = 30.0
+START_SECONDS = 30.0 * SCALE
 """How long a process may take to serve; starting Python on a loaded machine is slow."""
 
 
@@ -30,18 +32,24 @@ START_SECONDS = 30.0
 class Running:
     """A process and what it said when it served."""
 
-    name: str
-    process: asyncio.subprocess.Process
-    facts: dict[str, Any]
-    log: Path
+    child: Child
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def pid(self) -> int:
-        return self.process.pid
+        return self.child.pid
+
+    @property
+    def process(self) -> asyncio.subprocess.Process:
+        return self.child.process
+
+    @property
+    def log(self) -> Path:
+        return self.child.log
 
     async def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal and wait for the end."""
-        if self.process.returncode is None:
+        if self.child.is_alive():
             self.process.send_signal(number)
         async with asyncio.timeout(START_SECONDS):
             await self.process.wait()
@@ -55,32 +63,30 @@ class World:
     term: float
     environ: dict[str, str] = field(default_factory=dict)
     running: dict[str, Running] = field(default_factory=dict)
+    ours: list[Running] = field(default_factory=list)
+    """All that was ever started."""
 
     async def start(self, name: str, *arguments: str) -> Running:
-        """Start `carpal ARGUMENTS` and wait until it serves."""
-        read, write = os.pipe()
-        log = self.state / f"{name}.log"
-        with log.open("ab") as output:
-            process = await asyncio.create_subprocess_exec(
-                *interpreter(),
-                *arguments,
-                "--ready-fd",
-                str(write),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=[write],
-                env={**os.environ, **self.environ},
-            )
-        os.close(write)
+        """Start `carpal ARGUMENTS` and wait until it serves; it is ended whatever happens."""
+        child = await children.start(
+            name,
+            arguments,
+            log=self.state / f"{name}-{len(self.ours)}.log",
+            environ={**os.environ, **self.environ},
+        )
+        running = Running(child)
+        self.ours.append(running)
+        async with asyncio.timeout(START_SECONDS):
+            running.facts = await child.ready()
+        self.running[name] = running
+        return running
+
+    async def end(self) -> None:
+        """Kill all that was started, also what never served, and all hands."""
         try:
-            async with asyncio.timeout(START_SECONDS):
-                line = await asyncio.to_thread(_read_line, read)
+            await asyncio.gather(*(running.kill() for running in self.ours))
         finally:
-            os.close(read)
-        assert line, f"{name} did not start:\n{log.read_text()[-2000:]}"
-        self.running[name] = Running(name, process, json.loads(line), log)
-        return self.running[name]
+            kill_tree(self.state / "hand" / "hands")
 
     async def run(self, *arguments: str) -> str:
         """Run a command to its end; its stdout."""
@@ -90,8 +96,13 @@ class World:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        async with asyncio.timeout(START_SECONDS):
-            out, err = await process.communicate()
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                out, err = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
         assert process.returncode == 0, err.decode()
         return out.decode()
 
@@ -177,7 +188,7 @@ async def world(
     state: Path,
     *,
     brains: tuple[str, ...] = ("b1",),
-    term: float = 2.0,
+    term: float = 2.0 * SCALE,
     spare: tuple[str, ...] = (),
 ) -> AsyncIterator[World]:
     """Everything running: vault, sessiond, practice model, brains, a daemon. Ends it all."""
@@ -186,21 +197,18 @@ async def world(
     try:
         await it.run("vault", "init", "--state-dir", str(state), *names)
         listen = ("--state-dir", str(state), "--listen", "127.0.0.1:0")
-        _, _, practice = await asyncio.gather(
-            it.start("vault", "vault", "run", *listen),
-            it.sessiond(),
-            it.start("practice", "practice", "serve", "--listen", "127.0.0.1:0"),
-        )
-        it.environ = {"ANTHROPIC_BASE_URL": practice.facts["url"], "ANTHROPIC_API_KEY": "practice"}
-        await asyncio.gather(*(it.brain(name) for name in brains))
+        async with asyncio.TaskGroup() as group:  # one that fails cancels the others' starts
+            group.create_task(it.start("vault", "vault", "run", *listen))
+            group.create_task(it.sessiond())
+            group.create_task(
+                it.start("practice", "practice", "serve", "--listen", "127.0.0.1:0")
+            )
+        url = it.running["practice"].facts["url"]
+        it.environ = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "practice"}
+        async with asyncio.TaskGroup() as group:
+            for name in brains:
+                group.create_task(it.brain(name))
         await it.daemon()
         yield it
     finally:
-        for running in reversed(list(it.running.values())):
-            await running.kill()
-        kill_tree(state / "hand" / "hands")
-
-
-def _read_line(descriptor: int) -> str:
-    with os.fdopen(descriptor, encoding="utf-8", closefd=False) as pipe:
-        return pipe.readline()
+        await it.end()

@@ -20,9 +20,10 @@ from carpal.v1 import types_pb2
 from carpal.v1.session_pb2_grpc import SessionStub
 from tests.command import Command
 from tests.pki import Pki
+from tests.pace import SCALE
 from tests.world import Running, World
 
-WAIT = 30.0
+WAIT = 30.0 * SCALE
 SESSIONS = ("sesn_1", "sesn_2", "sesn_3")
 
 
@@ -35,8 +36,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     pki.issue("brain", "brain-1", directory=state / "brain" / "brain-1" / "identity")
     world = World(state, term=10.0)
     yield world
-    for running in world.running.values():
-        await running.kill()
+    await world.end()
 
 
 async def start(world: World, name: str = "sessiond") -> Running:
