@@ -57,7 +57,14 @@ class _Commands(click.Group):
 
 
 def _entry_points() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group="carpal.commands")}
+    found = {entry.name: entry for entry in entry_points(group="carpal.commands")}
+    if not found:
+        raise refuse(
+            Reason.CONFIG_INVALID,
+            "carpal is not installed, so it has no commands",
+            action="run `pip install --editable .` in the checkout, or scripts/setup",
+        )
+    return found
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

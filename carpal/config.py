@@ -17,6 +17,8 @@ from carpal.status import Reason
 
 T = TypeVar("T", bound=msgspec.Struct)
 SYSTEM_DIR = Path("/etc/carpal")
+STATE_DEFAULT = "CARPAL_STATE, else /var/lib/carpal as root, else ~/.local/state/carpal"
+"""What `state_dir` does, for help."""
 
 
 def state_dir(flag: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:

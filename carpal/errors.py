@@ -51,6 +51,8 @@ class CarpalError(Exception):
         return self.fields.get("action") or SPECS[self.reason].action
 
     def __str__(self) -> str:
+        if self.reason is Reason.INVALID_FIELD and "action" not in self.fields:
+            return self.message  # which field and what is wrong with it: all there is to say
         return f"{self.message}: {self.action}"
 
 

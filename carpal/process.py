@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -70,5 +71,12 @@ async def until_stopped(stop: asyncio.Event, *tasks: "asyncio.Task[Any]") -> Non
 
 
 def interpreter() -> list[str]:
-    """The command that runs `carpal` as this process runs, for child processes."""
-    return [sys.executable, "-m", "carpal"]
+    """The command that runs `carpal` as this process runs, for child processes.
+
+    Where it is found without the current folder, that is not searched: a folder
+    of the user's that is named `brain` must not take our brain's place.
+    """
+    # Python puts the current folder, or the script's, first, unless it runs with -P.
+    searched = sys.path if sys.flags.safe_path else sys.path[1:]
+    found = str(Path(__file__).parent.parent) in searched
+    return [sys.executable, *(["-P"] if found else []), "-m", "carpal"]

@@ -6,7 +6,7 @@ import click
 
 from carpal import logs
 from carpal.cli import extra
-from carpal.config import load
+from carpal.config import STATE_DEFAULT, load
 from carpal.config import state_dir as find_state
 from carpal.process import run as run_process
 
@@ -17,9 +17,11 @@ def sessiond() -> None:
 
 
 @sessiond.command()
-@click.option("--state-dir", type=click.Path(path_type=Path), help="Where state lives.")
+@click.option(
+    "--state-dir", type=click.Path(path_type=Path), help=f"Where state lives.  [{STATE_DEFAULT}]"
+)
 @click.option("--config", type=click.Path(path_type=Path), help="A TOML file of these settings.")
-@click.option("--listen", metavar="H:P", help="Where brains and operators dial.")
+@click.option("--listen", metavar="H:P", help="Where brains and operators dial.  [127.0.0.1:7440]")
 @click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
 @click.option("--ready-fd", type=int, hidden=True)
 def run(
