@@ -75,10 +75,12 @@ def with_flags(agent: AgentFile, model: str | None, hands: tuple[str, ...]) -> A
         name, equals, kind = flag.partition("=")
         if not equals or not kind:
             raise invalid("--hand", f"{flag!r} is not NAME=TYPE, such as shell=process")
+        check_name(name, "--hand")
+        check_name(kind, "--hand")
         plans[name] = HandPlan(type=kind)
     for name, plan in plans.items():
-        check_name(name, "hand")
-        check_name(plan.type, f"type of hand {name!r}")
+        check_name(name, "[hands]")
+        check_name(plan.type, f"[hands.{name}] type")
     return msgspec.structs.replace(agent, model=model or agent.model, hands=plans)
 
 

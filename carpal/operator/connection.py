@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from carpal.client import dial, rpc_errors
-from carpal.config import load, state_dir
+from carpal.config import STATE_DEFAULT, load, state_dir
 from carpal.errors import CarpalError, Unreachable, invalid, refuse
 from carpal.identity import Role
 from carpal.operator.overview import is_live
@@ -89,7 +89,8 @@ def find(
         raise refuse(
             Reason.CONFIG_INVALID,
             f"no operator identity in {files.directory}",
-            action="start `carpal dev`, or give --identity DIR",
+            action="start `carpal dev`, make your own with `carpal vault init`, "
+            "or give --identity DIR",
         )
     role = files.identity().role
     if role is not Role.OPERATOR:
@@ -110,27 +111,40 @@ def check_address(value: str, name: str) -> str:
 
 
 def operator_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--state-dir`, `--identity`, `--sessiond` and `--vault`, as one `found`."""
+    """Give a command `--state-dir`, `--identity` and `--sessiond`, as one `found`."""
 
-    @click.option("--state-dir", "state", type=click.Path(path_type=Path), help="State folder.")
     @click.option(
-        "--identity", type=click.Path(path_type=Path), help="Folder of the operator's certificate."
-    )
-    @click.option("--sessiond", metavar="HOST:PORT", help="Where sessiond listens.")
-    @click.option("--vault", metavar="HOST:PORT", help="Where the vault listens.")
+        "--state-dir", "state", type=click.Path(path_type=Path),
+        help=f"State folder, of `carpal dev` if only that exists.  [{STATE_DEFAULT}]",
+    )  # fmt: skip
+    @click.option(
+        "--identity", type=click.Path(path_type=Path),
+        help="Folder of the operator's certificate.  [operator/identity in the state folder]",
+    )  # fmt: skip
+    @click.option(
+        "--sessiond", metavar="HOST:PORT",
+        help="Where sessiond listens.  [as operator/operator.toml in the state folder says]",
+    )  # fmt: skip
     @functools.wraps(command)
     def wrapped(
         *args: Any,
         state: Path | None,
         identity: Path | None,
         sessiond: str | None,
-        vault: str | None,
+        vault: str | None = None,
         **kwargs: Any,
     ) -> Any:
         found = find(state=state, identity=identity, sessiond=sessiond, vault=vault)
         return command(*args, found=found, **kwargs)
 
     return wrapped
+
+
+vault_option = click.option(
+    "--vault", metavar="HOST:PORT",
+    help="Where the vault listens.  [as operator/operator.toml in the state folder says]",
+)  # fmt: skip
+"""For a command that has `operator_options` and speaks to the vault."""
 
 
 class Operator:
@@ -201,5 +215,6 @@ def _no_address(name: str) -> CarpalError:
     return refuse(
         Reason.CONFIG_INVALID,
         f"no address of {name} is known",
-        action=f"start `carpal dev`, or give --{name} HOST:PORT",
+        action=f"give --{name} HOST:PORT or CARPAL_{name.upper()}, "
+        "or say it in operator/operator.toml of the state folder",
     )

@@ -8,9 +8,15 @@ from typing import Any
 from carpal.v1 import types_pb2
 
 _URI = re.compile(r"spiffe://[^/]+/([^/]+)/([^/]+)\Z")
+_MISSING = re.compile(r"hand '([^']*)': (.*)", re.DOTALL)
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 """Colours and cursor movements: lost without regret."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_UNFINISHED = re.compile(r"(?:\r|\x1b(?:\[[0-?]*[ -/]*)?)\Z")
+"""What the next piece of a stream may complete: an escape code, or the end of a line."""
+_UNFINISHED_MAX = 64
+"""Characters held back; no real escape code is longer."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Also those that turn the direction of text, so that it reads as something else."""
 
 
 def data_of(event: types_pb2.Event) -> dict[str, Any]:
@@ -40,6 +46,18 @@ def text_in(data: dict[str, Any]) -> str:
         text = block.get("text", block.get("thinking"))
         parts.append(text if isinstance(text, str) else f"[{block.get('type', 'block')}]")
     return "".join(parts)
+
+
+def missing_hand(event: types_pb2.Event, data: dict[str, Any]) -> tuple[str, str] | None:
+    """Name of the hand that an event says could not be had, and why; else None."""
+    if event.type == "hand.provision_failed":
+        why = data.get("message") or data.get("reason") or "no reason given"
+        return str(data.get("name", "?")), str(why)
+    error = object_in(data, "error")
+    if event.type == "session.error" and error.get("type") == "hand_unavailable_error":
+        found = _MISSING.match(str(error.get("message")))
+        return (found[1], found[2]) if found else None
+    return None
 
 
 def appender(event: types_pb2.Event) -> tuple[str, str]:
@@ -87,11 +105,41 @@ def rfc3339(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def printable(text: str) -> str:
-    """Text from a model or a hand, safe on a terminal: it must not move the cursor or set titles.
+class Printable:
+    """One stream of text from a model or a hand, made safe for a terminal piece by piece.
 
-    Newlines and tabs stay, carriage returns become newlines, colours go, and
-    every other control character is shown as `\\xNN`.
+    It must not move the cursor or set titles: newlines and tabs stay, carriage
+    returns become newlines, colours go, and every other control character is
+    shown as `\\xNN`, wherever the stream was cut.
     """
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def take(self, text: str) -> str:
+        """What can be shown once this piece came."""
+        text, self._held = self._held + text, ""
+        unfinished = _UNFINISHED.search(text)
+        if unfinished and len(unfinished.group()) <= _UNFINISHED_MAX:
+            text, self._held = text[: unfinished.start()], unfinished.group()
+        return _safe(text)
+
+    def end(self) -> str:
+        """What was held back, once no more comes."""
+        text, self._held = self._held, ""
+        return _safe(text)
+
+
+def printable(text: str) -> str:
+    """A whole text, as `Printable` makes it."""
+    return _safe(text)
+
+
+def _safe(text: str) -> str:
     text = _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
-    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
+    return _CONTROL.sub(_visible, text)
+
+
+def _visible(match: "re.Match[str]") -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"

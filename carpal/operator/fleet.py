@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import secrets
+from contextlib import suppress
 from datetime import UTC, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from google.protobuf import duration_pb2
 
 from carpal import process
 from carpal.client import rpc_errors
-from carpal.errors import invalid, refuse
+from carpal.errors import CarpalError, invalid, refuse
 from carpal.ids import check_name, new_id
 from carpal.operator.connection import (
     ANSWER_SECONDS,
@@ -22,8 +23,10 @@ from carpal.operator.connection import (
     connect,
     connect_vault,
     operator_options,
+    vault_option,
 )
 from carpal.operator.events import printable, rfc3339
+from carpal.operator.screen import notice
 from carpal.proof import SECRET_BYTES, Token
 from carpal.status import Reason
 from carpal.tls import write_file
@@ -69,14 +72,13 @@ def ls(*, found: Found, as_json: bool) -> None:
 @click.option("--name", required=True, help="Name the daemon gets.")
 @click.option("--pool", default="", help="Pool it belongs to.")
 @click.option("--ttl", default="1h", show_default=True, help="1m to 24h: how long it is good.")
-@click.option(
-    "--enroll", metavar="HOST:PORT", help="Where the machine enrols. [default: a live brain's]"
-)
+@click.option("--enroll", metavar="HOST:PORT", help="Where the machine enrols.  [a live brain's]")
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     help="Write the token here, for its owner's eyes only, instead of to stdout.",
 )  # fmt: skip
 @operator_options
+@vault_option
 def token(
     *, found: Found, name: str, pool: str, ttl: str, enroll: str | None, out: Path | None
 ) -> None:
@@ -92,6 +94,7 @@ def token(
         check_address(enroll, "--enroll")
 
     async def main(stop: asyncio.Event) -> None:
+        taken = await _who_has(found, name)
         made = await make_token(found, name=name, pool=pool, ttl=lifetime, enroll=enroll)
         line = made.text() + "\n"
         if out is None:
@@ -101,11 +104,11 @@ def token(
                 write_file(out, line.encode())
             except OSError as error:
                 raise invalid("--out", f"{out}: {error.strerror}") from None
-        held = f"--token-file {out or '-'}"
-        click.echo(
-            f"carpal: good once within {ttl}, for daemon {name!r}, enrolling at {made.address}; "
-            f"on that machine: carpal hand enroll {held}, then: carpal hand run",
-            err=True,
+        if taken:
+            notice(f"{taken}; a machine that uses this token takes its place")
+        notice(
+            f"good once within {ttl}, for daemon {name!r}, enrolling at {made.address}; "
+            f"on that machine: carpal hand run --token-file {out.name if out else 'FILE'}"
         )
 
     process.run(main)
@@ -128,6 +131,32 @@ async def make_token(
                 timeout=ANSWER_SECONDS,
             )
     return Token(address, tuple(answer.ca_pins), token_id, secret)
+
+
+async def _who_has(found: Found, name: str) -> str:
+    """What is known of a daemon that has the name, in words; empty when there is none.
+
+    Asked only to warn: what cannot be asked is passed over.
+    """
+
+    async def daemons(brain: "OrchestratorAsyncStub") -> orchestrator_pb2.ListDaemonsResponse:
+        request = orchestrator_pb2.ListDaemonsRequest()
+        return await brain.ListDaemons(request, timeout=ANSWER_SECONDS)
+
+    with suppress(CarpalError):
+        async with connect(found) as operator:
+            answer = await operator.ask_a_brain(daemons, no_brain="")
+        for info in answer.daemons:
+            if info.daemon_id == name and info.state != "gone":
+                return f"daemon {name!r} is {info.state} at {info.brain}"
+    with suppress(CarpalError):
+        async with connect_vault(found) as vault:
+            with rpc_errors(f"vault at {found.vault}"):
+                request = vault_pb2.ListTokensRequest()
+                tokens = (await vault.ListTokens(request, timeout=ANSWER_SECONDS)).tokens
+        if any(token.name == name and token.HasField("used") for token in tokens):
+            return f"a machine enrolled as {name!r} before"
+    return ""
 
 
 def parse_ttl(text: str) -> timedelta:

@@ -38,6 +38,9 @@ class Viewer(Protocol):
     def moment(self, moment: orchestrator_pb2.WatchResponse) -> None:
         """A delta, a piece of output or a phase; any may be missed."""
 
+    def watching(self) -> None:
+        """A stream of moments begins; what it should follow on may have been missed."""
+
     def notice(self, text: str) -> None:
         """Something about following itself that a person should know."""
 
@@ -186,6 +189,7 @@ async def _watch_at(operator: Operator, session_id: str, address: str, viewer: V
     backoff = Backoff(first=0.2, cap=2.0)
     async with operator.brain(address) as brain:
         while True:
+            viewer.watching()
             call = brain.Watch(orchestrator_pb2.WatchRequest(session_id=session_id))
             try:
                 async for moment in call:

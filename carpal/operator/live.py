@@ -9,40 +9,43 @@ import codecs
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from carpal.operator.events import appender, data_of, object_in, printable, text_in
-from carpal.operator.timeline import call_summary, duration, result_summary
+from carpal.operator.events import (
+    Printable,
+    appender,
+    data_of,
+    missing_hand,
+    object_in,
+    printable,
+    text_in,
+)
+from carpal.operator.excerpt import unseen
+from carpal.operator.timeline import call_summary, duration, remarks, result_summary
 from carpal.v1 import orchestrator_pb2, types_pb2
-
-RESULT_LINES = 40
-"""Lines of a result shown from the log; the rest is counted."""
-_REMEMBERED = 64 * 1024
-"""Characters of a call's output kept to find what its result says beyond it."""
 
 
 class _Output:
     """One call's output so far: bytes to text, across chunks that split a character."""
 
     def __init__(self) -> None:
-        self.offset = 0
         self.shown = ""
+        """The beginning of the output, as text."""
+        self.screen = Printable()
+        self._offset = 0
+        self._cut = False
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
-    def take(self, chunk: orchestrator_pb2.ToolOutput) -> str:
+    def take(self, chunk: orchestrator_pb2.ToolOutput) -> tuple[str, bool]:
+        """The text a chunk adds, and whether from now on some is missing: the result has it."""
         start, data = chunk.chunk.offset, chunk.chunk.data
-        if start + len(data) <= self.offset:
-            return ""  # a new driver replays from the start
-        missing = start - self.offset
-        gap = f"\n[{missing} bytes not shown]\n" if missing > 0 else ""
-        self.offset = start + len(data)
-        text = gap + self._decoder.decode(data[max(-missing, 0) :])
-        self.shown = (self.shown + text)[: _REMEMBERED + 1]
-        return text
-
-    def unseen(self, result: str) -> str:
-        """What a result's content says beyond what was shown, as far as that can be told."""
-        if len(self.shown) > _REMEMBERED or not result.startswith(self.shown):
-            return ""
-        return result[len(self.shown) :]
+        if self._cut or start + len(data) <= self._offset:
+            return "", False  # a new driver replays from the start
+        if start > self._offset:
+            self._cut = True
+            return "", True
+        text = self._decoder.decode(data[self._offset - start :])
+        self._offset = start + len(data)
+        self.shown += text
+        return text, False
 
 
 class Live:
@@ -51,12 +54,24 @@ class Live:
     def __init__(self) -> None:
         self._written: dict[str, str] = {}
         """Text shown as deltas and not yet seen in the log, by model request."""
+        self._screens: dict[str, Printable] = {}
+        """By model request whose deltas we get from the first on."""
+        self._asked = False
+        """The watch saw a model being asked, so the next request's deltas are whole."""
         self._told: set[str] = set()
         """Model requests and calls whose end is in the log: later moments are stale."""
         self._outputs: dict[str, _Output] = {}
-        self._calls: dict[str, float] = {}
+        self._calls: dict[str, tuple[float, str]] = {}
+        """When the open calls began, and what they are."""
         self._driver = ""
         self._at_line_start = True
+        self._writer = ""
+        """Whose text the line begun is."""
+
+    def watching(self) -> None:
+        """A watch begins: moments before it were missed, so a reply half-way is left to the log."""
+        self._asked = False
+        self._screens.clear()
 
     def event(self, event: types_pb2.Event) -> str:
         """What an event adds."""
@@ -68,18 +83,30 @@ class Live:
     def moment(self, moment: orchestrator_pb2.WatchResponse) -> str:
         """What a moment adds; nothing when the log already told it."""
         which = moment.WhichOneof("moment")
-        if which == "text" and not moment.text.thinking:
-            request = moment.text.model_request_id
-            if request in self._told:
-                return ""
-            self._written[request] = self._written.get(request, "") + moment.text.text
-            return self._write(moment.text.text)
+        if which == "text":
+            return self._delta(moment.text)
         if which == "output" and moment.output.call_id not in self._told:
-            output = self._outputs.setdefault(moment.output.call_id, _Output())
-            return self._write(output.take(moment.output))
-        if which == "phase" and moment.phase.name == "provision" and moment.phase.detail:
-            return self._line(f"[{moment.phase.detail}]")
+            return self._output(moment.output)
+        if which == "phase" and moment.phase.name == "model":
+            self._asked = True
         return ""
+
+    def _delta(self, delta: orchestrator_pb2.TextDelta) -> str:
+        request = delta.model_request_id
+        if self._asked:
+            self._screens[request], self._asked = Printable(), False
+        screen = self._screens.get(request)
+        if screen is None or delta.thinking or request in self._told:
+            return ""
+        self._written[request] = self._written.get(request, "") + delta.text
+        return self._write(request, screen.take(delta.text))
+
+    def _output(self, chunk: orchestrator_pb2.ToolOutput) -> str:
+        output = self._outputs.setdefault(chunk.call_id, _Output())
+        text, missing = output.take(chunk)
+        if missing:
+            return self._line("[there is more output; its end comes with the result]")
+        return self._write(chunk.call_id, output.screen.take(text))
 
     def _takeover(self, event: types_pb2.Event) -> str:
         role, name = appender(event)
@@ -91,55 +118,64 @@ class Live:
     def _message(self, event: types_pb2.Event, data: dict[str, Any]) -> str:
         request = str(data.get("model_request_start_id"))
         self._told.add(request)
-        text, shown = text_in(data), self._written.get(request, "")
-        if text.startswith(shown):
-            self._written[request] = ""
-            return self._write(text[len(shown) :]) + self._line()
-        if shown.startswith(text):  # the deltas of several messages
+        held = self._end(request, self._screens.pop(request, None))
+        text, shown = text_in(data), self._written.pop(request, "")
+        if shown and text.startswith(shown):
+            return held + self._write(request, printable(text[len(shown) :])) + self._line()
+        if shown and shown.startswith(text):  # the deltas of several messages
             self._written[request] = shown[len(text) :]
-            return self._line()
-        self._written[request] = ""
-        return self._line(text)
+            return held + self._line()
+        return held + self._line(text)
 
     def _call(self, event: types_pb2.Event, data: dict[str, Any]) -> str:
-        self._calls[event.id] = event.time.ToMicroseconds() / 1e6
+        self._calls[event.id] = (_seconds(event), call_summary(data))
         return self._line(f"[{call_summary(data)}]")
 
     def _result(self, event: types_pb2.Event, data: dict[str, Any]) -> str:
         call = str(data.get("tool_use_id"))
         self._told.add(call)
+        several = len(self._calls) > 1
+        began, what = self._calls.pop(call, (None, ""))
+        took = "" if began is None else f", {duration(_seconds(event) - began)}"
+        label = f"{what} → " if several and what else ""
         output = self._outputs.pop(call, None)
-        lines = (output.unseen(text_in(data)) if output else text_in(data)).splitlines()
-        said = self._line("\n".join(lines[:RESULT_LINES])) if any(lines) else ""
-        if len(lines) > RESULT_LINES:
-            said += self._line(f"[{len(lines) - RESULT_LINES} more lines in the log]")
-        began = self._calls.pop(call, None)
-        took = "" if began is None else duration(event.time.ToMicroseconds() / 1e6 - began)
-        return said + self._line(f"[{', '.join(filter(None, [result_summary(data), took]))}]")
+        said = self._end(call, output.screen) if output else ""
+        rest = unseen(text_in(data), output.shown if output else "", remarks(data))
+        said += self._line(rest) if rest else ""
+        return said + self._line(f"[{label}{result_summary(data)}{took}]")
 
     def _error(self, event: types_pb2.Event, data: dict[str, Any]) -> str:
+        if missing_hand(event, data):
+            return self._hand(event, data)
         error = object_in(data, "error")
-        return self._line(f"[{error.get('type', 'error')}: {error.get('message', '')}]")
+        return self._line(f"[error: {error.get('message') or error.get('type') or 'unknown'}]")
 
     def _hand(self, event: types_pb2.Event, data: dict[str, Any]) -> str:
-        what = event.type.removeprefix("hand.").replace("_", " ")
-        why = data.get("message") or data.get("reason") or ""
-        return self._line(f"[hand {data.get('name', '?')} {what}: {why}]")
+        if missing := missing_hand(event, data):
+            return self._line("[hand {!r} could not be had: {}]".format(*missing))
+        return self._line(f"[hand {data.get('name')!r} is gone: {data.get('reason') or 'why?'}]")
 
     def _interrupt(self, event: types_pb2.Event, data: dict[str, Any]) -> str:
-        return self._line("[interrupted]")
+        # Of open calls each says for itself that it was cancelled.
+        return "" if self._calls else self._line("[interrupted]")
+
+    def _end(self, writer: str, screen: Printable | None) -> str:
+        return self._write(writer, screen.end()) if screen else ""
 
     def _line(self, text: str = "") -> str:
         """Text on lines of its own; without text, the end of the line begun."""
         start = "" if self._at_line_start else "\n"
         self._at_line_start = True
-        return start + (printable(text) + "\n" if text else "")
-
-    def _write(self, text: str) -> str:
         text = printable(text)
-        if text:
-            self._at_line_start = text.endswith("\n")
-        return text
+        return start + text + ("\n" if text and not text.endswith("\n") else "")
+
+    def _write(self, writer: str, text: str) -> str:
+        """Safe text of a stream; on a new line if another stream's is unfinished."""
+        if not text:
+            return ""
+        start = self._line() if writer != self._writer else ""
+        self._writer, self._at_line_start = writer, text.endswith("\n")
+        return start + text
 
     _shows: ClassVar[dict[str, Callable[["Live", types_pb2.Event, dict[str, Any]], str]]] = {
         "agent.message": _message,
@@ -150,3 +186,7 @@ class Live:
         "session.error": _error,
         "user.interrupt": _interrupt,
     }
+
+
+def _seconds(event: types_pb2.Event) -> float:
+    return event.time.ToMicroseconds() / 1e6

@@ -1,9 +1,9 @@
-"""How a turn ends: events → stop reason, usage, exit code. Pure."""
+"""How a turn ends: events → stop reason, usage, what was said and done, exit code. Pure."""
 
 from datetime import datetime
 from typing import Any
 
-from carpal.operator.events import data_of, object_in, time_of
+from carpal.operator.events import data_of, missing_hand, object_in, text_in, time_of
 from carpal.operator.overview import status_of
 from carpal.v1 import types_pb2
 
@@ -34,6 +34,14 @@ class Turn:
     def __init__(self, message: int) -> None:
         self.stop_reason = ""
         self.usage: dict[str, int] = {}
+        self.text = ""
+        """What the agent said last."""
+        self.tool_results: dict[str, int] = {}
+        """How many calls ended, by outcome."""
+        self.interrupted = False
+        """A person interrupted it."""
+        self.missing_hands: dict[str, str] = {}
+        """Why each hand that could not be had could not, as far as that is so at the end."""
         self.events = 0
         self.position = 0
         """Of the last event taken."""
@@ -58,8 +66,7 @@ class Turn:
         self.position = event.position
         self._last = time_of(event)
         self._first = self._first or self._last
-        if event.type == "span.model_request_end":
-            self._add(object_in(data, "model_usage"))
+        self._count(event, data)
         if event.position > self._message:
             self._seen = self._seen or self._shows_it_was_seen(event.type, data)
             if event.type in _OVER:
@@ -69,6 +76,38 @@ class Turn:
                 self.stop_reason = str(object_in(data, "stop_reason").get("type") or "unknown")
                 return True
         return self.last is not None and event.position >= self.last
+
+    def report(self, session_id: str) -> dict[str, Any]:
+        """The turn as `--json` shows it."""
+        return {
+            "session_id": session_id,
+            "stop_reason": self.stop_reason or None,
+            "events": self.events,
+            "seconds": round(self.seconds, 3),
+            "usage": self.usage,
+            "interrupted": self.interrupted,
+            "text": self.text,
+            "tool_results": self.tool_results,
+        }
+
+    def _count(self, event: types_pb2.Event, data: dict[str, Any]) -> None:
+        if missing := missing_hand(event, data):
+            name, why = missing
+            self.missing_hands[name] = why
+        match event.type:
+            case "span.model_request_end":
+                self._add(object_in(data, "model_usage"))
+            case "agent.message":
+                self.text = text_in(data)
+            case "agent.tool_result":
+                outcome = str(data.get("outcome") or "unknown")
+                self.tool_results[outcome] = self.tool_results.get(outcome, 0) + 1
+            case "user.interrupt":
+                self.interrupted = True
+            case "hand.provisioned":
+                self.missing_hands.pop(str(data.get("name")), None)
+            case "context.tools":
+                self.missing_hands.pop(str(data.get("hand")), None)
 
     def _shows_it_was_seen(self, kind: str, data: dict[str, Any]) -> bool:
         if kind in ("span.model_request_start", "session.status_idle"):

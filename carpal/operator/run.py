@@ -18,7 +18,7 @@ from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, connect,
 from carpal.operator.follow import follow, until_processed
 from carpal.operator.inbox import send_interrupt
 from carpal.operator.outcome import Turn, exit_code
-from carpal.operator.screen import LiveScreen, notice
+from carpal.operator.screen import LiveScreen, notice, notice_missing
 from carpal.operator.timeline import duration, usage_summary
 from carpal.v1 import session_pb2, types_pb2
 
@@ -32,7 +32,8 @@ _TITLE = 80
 @click.argument("task")
 @click.option(
     "--hand", "hands", multiple=True, metavar="NAME=TYPE",
-    help="A hand the agent may use; the first one is the default. [default: shell=process]",
+    help="A hand the agent may use; the first is the default one. Repeatable; adds to the "
+    "agent file's, or replaces one of that name.  [without either: shell=process]",
 )  # fmt: skip
 @click.option(
     "--agent", "agent_file", type=click.Path(path_type=Path), metavar="FILE",
@@ -60,7 +61,7 @@ def run(
     """
     text = sys.stdin.read() if task == "-" else task
     if not text.strip():
-        raise invalid("task", "it is empty")
+        raise invalid("TASK", "is empty")
     agent = with_flags(_agent(agent_file), model, hands)
     work = _Run(found, agent, text, detach=detach, as_json=as_json)
     try:
@@ -138,6 +139,7 @@ class _Run:
     async def _interrupt(
         self, operator: Operator, turn: Turn, following: "asyncio.Task[types_pb2.Event]"
     ) -> None:
+        turn.interrupted = True
         notice("interrupting the session; Ctrl-C again leaves at once")
         try:
             async with asyncio.timeout(INTERRUPT_SECONDS):
@@ -156,17 +158,12 @@ class _Run:
 
     def _report(self, screen: LiveScreen, turn: Turn) -> None:
         if self.as_json:
-            report = {
-                "session_id": self.session_id,
-                "stop_reason": turn.stop_reason or None,
-                "events": turn.events,
-                "seconds": round(turn.seconds, 3),
-                "usage": turn.usage,
-            }
-            click.echo(json.dumps(report))
-            return
-        screen.print_timeline(f"timeline of {self.session_id}")
-        click.echo(
-            f"{turn.stop_reason or 'not finished'}: {turn.events} events, "
-            f"{duration(turn.seconds)}, {usage_summary(turn.usage)}"
-        )
+            click.echo(json.dumps(turn.report(self.session_id)))
+        else:
+            screen.print_timeline(f"timeline of {self.session_id}")
+            how = turn.stop_reason or "not finished"
+            click.echo(
+                f"{how}{' (interrupted)' if turn.interrupted else ''}: {turn.events} events, "
+                f"{duration(turn.seconds)}, {usage_summary(turn.usage)}"
+            )
+        notice_missing(turn.missing_hands)

@@ -1,6 +1,7 @@
 """What a person sees: live output and lines on stdout, notices on stderr."""
 
 import json
+from collections.abc import Mapping
 
 import click
 
@@ -13,6 +14,12 @@ from carpal.v1 import orchestrator_pb2, types_pb2
 def notice(text: str) -> None:
     """One line on stderr."""
     click.echo(f"carpal: {printable(text)}", err=True)
+
+
+def notice_missing(hands: Mapping[str, str]) -> None:
+    """A line for each hand that could not be had."""
+    for name, why in hands.items():
+        notice(f"hand {name!r} could not be had: {why}")
 
 
 class LiveScreen:
@@ -32,6 +39,10 @@ class LiveScreen:
     def moment(self, moment: orchestrator_pb2.WatchResponse) -> None:
         """Show a delta or a piece of output."""
         self._write(self._live.moment(moment))
+
+    def watching(self) -> None:
+        """Leave a reply that is half-way to the log."""
+        self._live.watching()
 
     def notice(self, text: str) -> None:
         """Say it on stderr."""
@@ -66,6 +77,9 @@ class LineScreen:
 
     def moment(self, moment: orchestrator_pb2.WatchResponse) -> None:
         """Not shown: only what is in the log."""
+
+    def watching(self) -> None:
+        """Nothing depends on it."""
 
     def notice(self, text: str) -> None:
         """Say it on stderr."""

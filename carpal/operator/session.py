@@ -18,7 +18,7 @@ from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, connect,
 from carpal.operator.follow import follow, until_processed
 from carpal.operator.inbox import send_interrupt, send_message
 from carpal.operator.outcome import DONE, EndOfTail, Turn, exit_code
-from carpal.operator.screen import LineScreen, LiveScreen, notice
+from carpal.operator.screen import LineScreen, LiveScreen, notice, notice_missing
 from carpal.status import Reason
 from carpal.v1 import session_pb2, types_pb2
 
@@ -58,6 +58,8 @@ def ls(*, found: Found, limit: int, archived: bool, as_json: bool) -> int:
         for info in sessions:
             row = overview.row(info)
             click.echo(json.dumps(row) if as_json else overview.row_text(row))
+        if not sessions and not as_json:
+            notice("no sessions yet: start one with `carpal run TASK`")
         return DONE
 
     return _run(found, main)
@@ -92,7 +94,10 @@ def tail(*, found: Found, session_id: str, after: int, on: bool | None, as_json:
     """Print a session's log, to its end if it is idle, else until it is."""
 
     async def main(operator: Operator) -> int:
-        end = EndOfTail(await _get(operator, session_id), on)
+        info = await _get(operator, session_id)
+        end = EndOfTail(info, on)
+        if after > info.head.position:
+            notice(f"the log ends at position {info.head.position}, before {after}")
         if not end.at(after):
             screen = LineScreen(as_json=as_json)
             await follow(operator, session_id, screen, until=end.take, after=after, live=False)
@@ -105,24 +110,26 @@ def tail(*, found: Found, session_id: str, after: int, on: bool | None, as_json:
 @click.argument("session_id", metavar="SESSION")
 @click.argument("text")
 @click.option("--wait", is_flag=True, help="Follow the session until it is idle again.")
-@click.option("--json", "as_json", is_flag=True, help="The event, as one object.")
+@click.option(
+    "--json", "as_json", is_flag=True,
+    help="The event, as one object; with --wait how the turn went, as of `carpal run --json`.",
+)  # fmt: skip
 @operator_options
 def send(*, found: Found, session_id: str, text: str, wait: bool, as_json: bool) -> int:
     """Send a session a message (`-` reads it from stdin) and wake it."""
     said = sys.stdin.read() if text == "-" else text
     if not said.strip():
-        raise invalid("text", "it is empty")
+        raise invalid("TEXT", "is empty")
 
     async def main(operator: Operator) -> int:
         event = await send_message(operator, _checked(session_id), said)
-        if as_json or not wait:
-            _say_sent(event, as_json=as_json)
         if not wait:
+            _say_sent(event, as_json=as_json)
             return DONE
         turn, screen = Turn(event.position), LiveScreen(quiet=as_json)
         await follow(operator, session_id, screen, until=turn.take, after=event.position)
-        if not as_json:
-            click.echo(turn.stop_reason)
+        click.echo(json.dumps(turn.report(session_id)) if as_json else turn.stop_reason)
+        notice_missing(turn.missing_hands)
         return exit_code(turn.stop_reason)
 
     return _run(found, main)
@@ -137,7 +144,10 @@ def interrupt(*, found: Found, session_id: str, wait: bool, as_json: bool) -> in
     """Stop what a session is doing; its log and hands stay."""
 
     async def main(operator: Operator) -> int:
-        event = await send_interrupt(operator, _checked(session_id))
+        idle = overview.status_of(await _get(operator, session_id)) not in ("running", "waiting")
+        event = await send_interrupt(operator, session_id)
+        if idle:
+            notice(f"nothing was running in {session_id}")
         _say_sent(event, as_json=as_json)
         if wait:
             await _until_stopped(operator, session_id, event.position)

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from carpal.operator.events import appender, data_of, object_in, printable, text_in, time_of
+from carpal.operator.excerpt import without_remark
 from carpal.v1 import types_pb2
 
 CONTENT_WIDTH = 88
@@ -77,17 +78,27 @@ def call_summary(data: dict[str, Any]) -> str:
 
 def result_summary(data: dict[str, Any]) -> str:
     """How an `agent.tool_result` went: outcome, and the exit code where there is one."""
-    outcome = str(data.get("outcome") or ("error" if data.get("is_error") else "ok"))
-    code = data.get("exit_code")
-    return outcome if code is None else f"{outcome}, exit {code}"
+    outcome, code = _outcome(data), data.get("exit_code")
+    if outcome == "ok" and code == 0:
+        return outcome
+    return outcome if code is None else f"{outcome}, exit code {code}"
+
+
+def remarks(data: dict[str, Any]) -> tuple[str, ...]:
+    """Lines with which a result's text may end that say no more than `result_summary`."""
+    return f"[{_outcome(data)}]", f"[exit code {data.get('exit_code')}]"
+
+
+def _outcome(data: dict[str, Any]) -> str:
+    return str(data.get("outcome") or ("error" if data.get("is_error") else "ok"))
 
 
 def usage_summary(usage: dict[str, Any]) -> str:
     """Tokens in and out, and from the cache where it helped."""
-    parts = [f"{usage.get('input_tokens', 0)} in", f"{usage.get('output_tokens', 0)} out"]
+    parts = [f"{usage.get('input_tokens', 0)} tokens in", f"{usage.get('output_tokens', 0)} out"]
     if cached := usage.get("cache_read_input_tokens"):
-        parts.append(f"{cached} cached")
-    return ", ".join(parts) + " tokens"
+        parts.append(f"{cached} from the cache")
+    return ", ".join(parts)
 
 
 class Timeline:
@@ -107,8 +118,8 @@ class Timeline:
         told = []
         role, name = appender(event)
         if role == "brain" and name != self._driver:
-            after = f" takes over from {self._driver}" if self._driver else " drives"
-            told.append(Line(at, "takeover" if self._driver else "driver", name + after))
+            after = f" takes over from {self._driver}" if self._driver else " takes the session"
+            told.append(Line(at, "takeover" if self._driver else "brain", name + after))
             self._driver = name
         self._began[event.id] = now
         told.append(self._tell(event, at, now))
@@ -150,14 +161,15 @@ def _updated(data: dict[str, Any]) -> tuple[str, str]:
 
 
 def _idle(data: dict[str, Any]) -> tuple[str, str]:
-    return "idle", str(object_in(data, "stop_reason").get("type", "?"))
+    reason = str(object_in(data, "stop_reason").get("type", "?"))
+    return "idle", _STOPS.get(reason, reason)
 
 
 def _error(data: dict[str, Any]) -> tuple[str, str]:
     error = object_in(data, "error")
     status = object_in(error, "retry_status").get("type")
-    text = f"{error.get('type', 'error')}: {error.get('message', '')}"
-    return "error", f"{text} [{status}]" if status else text
+    text = str(error.get("message") or error.get("type") or "")
+    return "error", f"gave up: {text}" if status == "exhausted" else text
 
 
 def _answered(data: dict[str, Any]) -> tuple[str, str]:
@@ -167,7 +179,8 @@ def _answered(data: dict[str, Any]) -> tuple[str, str]:
         return "model failed", str(said or "no answer")
     usage = usage_summary(object_in(data, "model_usage"))
     reason = data.get("stop_reason")
-    return "model answered", f"{reason}, {usage}" if reason else usage
+    said = _STOPS.get(str(reason), str(reason))
+    return "model answered", f"{said}, {usage}" if reason else usage
 
 
 def _tools(data: dict[str, Any]) -> tuple[str, str]:
@@ -178,15 +191,29 @@ def _tools(data: dict[str, Any]) -> tuple[str, str]:
 
 
 def _result(data: dict[str, Any]) -> tuple[str, str]:
-    return "tool result", f"{result_summary(data)}: {text_in(data)}"
+    text = without_remark(text_in(data), remarks(data))
+    return "tool result", ": ".join(filter(None, [result_summary(data), text]))
 
 
-def _hand(what: str, *members: str) -> Callable[[dict[str, Any]], tuple[str, str]]:
+def _hand(what: str, words: str, *members: str) -> Callable[[dict[str, Any]], tuple[str, str]]:
+    """A hand's name, then `words` filled with members of the data, if those are there."""
+
     def tell(data: dict[str, Any]) -> tuple[str, str]:
-        values = [str(data[member]) for member in members if data.get(member)]
-        return what, ": ".join(filter(None, [str(data.get("name", "?")), " ".join(values)]))
+        name, values = str(data.get("name", "?")), [data.get(member) for member in members]
+        return what, f"{name} {words.format(*values)}" if all(values) else name
 
     return tell
+
+
+_STOPS = {
+    "end_turn": "turn ended",
+    "tool_use": "calls tools",
+    "max_tokens": "cut at max_tokens",
+    "requires_action": "waits for a person",
+    "budget_reached": "budget reached",
+    "retries_exhausted": "retries exhausted",
+}
+"""Stop reasons in words; others are words already."""
 
 
 _TELL: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
@@ -195,7 +222,7 @@ _TELL: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "session.status_idle": _idle,
     "session.error": _error,
     "user.message": lambda data: ("message", text_in(data)),
-    "user.interrupt": lambda data: ("interrupt", ""),
+    "user.interrupt": lambda data: ("interrupt", "by a person"),
     "context.tools": _tools,
     "span.model_request_start": lambda data: ("model asked", str(data.get("model", "?"))),
     "span.model_request_end": _answered,
@@ -203,10 +230,10 @@ _TELL: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "agent.message": lambda data: ("says", text_in(data)),
     "agent.tool_use": lambda data: ("tool call", call_summary(data)),
     "agent.tool_result": _result,
-    "hand.provision_requested": _hand("hand wanted", "type", "daemon"),
-    "hand.provisioned": _hand("hand ready", "daemon"),
-    "hand.provision_failed": _hand("hand failed", "reason", "message"),
-    "hand.lost": _hand("hand lost", "reason"),
-    "hand.released": _hand("hand released"),
+    "hand.provision_requested": _hand("hand asked for", "({}) from {}", "type", "daemon"),
+    "hand.provisioned": _hand("hand ready", "on {}", "daemon"),
+    "hand.provision_failed": _hand("no hand", "could not be had: {}", "message"),
+    "hand.lost": _hand("hand lost", "is gone: {}", "reason"),
+    "hand.released": _hand("hand released", ""),
     "hand.late_result": lambda data: ("late result", text_in(data) or result_summary(data)),
 }

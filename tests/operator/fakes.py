@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from carpal.errors import refuse
 from carpal.identity import Role
 from carpal.operator.connection import Found
@@ -223,6 +225,12 @@ class FakeVault(vault_pb2_grpc.VaultServicer):
 
     def __init__(self) -> None:
         self.tokens: list[vault_pb2.CreateTokenRequest] = []
+        self.used: list[str] = []
+        """Names of daemons that enrolled."""
+
+    async def ListTokens(self, request: Any, context: Any) -> Any:
+        tokens = [vault_pb2.TokenInfo(name=name, used=Timestamp(seconds=1)) for name in self.used]
+        return vault_pb2.ListTokensResponse(tokens=tokens)
 
     async def CreateToken(self, request: Any, context: Any) -> Any:
         self.tokens.append(request)

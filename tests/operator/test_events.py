@@ -2,7 +2,7 @@
 
 import pytest
 
-from carpal.operator.events import appender, as_json, data_of, printable, text_in
+from carpal.operator.events import Printable, appender, as_json, data_of, printable, text_in
 from carpal.v1 import types_pb2
 from tests.operator.log import Log, text
 
@@ -54,7 +54,18 @@ def test_the_appender_is_read_from_the_source() -> None:
         ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
         ("\x9b2J", "\\x9b2J"),
         ("naïve ✓", "naïve ✓"),
+        ("a\u202eb", "a\\u202eb"),
     ],
 )
-def test_control_characters_never_reach_a_terminal(raw: str, shown: str) -> None:
+def test_control_characters_never_reach_a_terminal_wherever_the_text_is_cut(
+    raw: str, shown: str
+) -> None:
     assert printable(raw) == shown
+    for at in range(len(raw) + 1):
+        stream = Printable()
+        assert stream.take(raw[:at]) + stream.take(raw[at:]) + stream.end() == shown
+
+
+def test_an_escape_code_without_an_end_is_not_held_back_for_ever() -> None:
+    stream = Printable()
+    assert stream.take("\x1b[" + "1" * 100) == "\\x1b[" + "1" * 100

@@ -57,8 +57,26 @@ async def test_a_token_is_one_line_and_the_vault_has_its_secret(
     assert (made.token_id, made.name, made.pool) == (token.token_id, "box", "gpu")
     assert made.ttl.ToTimedelta() == timedelta(hours=2)
     assert compare_digest(made.secret, token.secret)
-    assert "carpal hand enroll" in ended.stderr
+    assert "carpal hand run --token-file FILE" in ended.stderr
+    assert ended.stderr.count("\n") == 1
     assert ended.stdout.strip() not in ended.stderr
+
+
+async def test_a_token_for_a_name_that_is_taken_warns_in_one_line(
+    house: House, carpal: Command
+) -> None:
+    house.vault.used = ["old"]
+    house.brain.daemons = [
+        orchestrator_pb2.DaemonInfo(daemon_id="box", state="connected", brain="brain-1")
+    ]
+    said = {}
+    async with house.serve_vault(), house.serve_brain() as brain:
+        house.sessiond.lease("brain/brain-1", brain.address, enroll="h:1")
+        for name in ("box", "old", "new"):
+            said[name] = (await carpal("fleet", "token", "--name", name)).stderr.splitlines()
+    assert [len(lines) for lines in said.values()] == [2, 2, 1]
+    assert said["box"][0].startswith("carpal: daemon 'box' is connected at brain-1; ")
+    assert said["old"][0].startswith("carpal: a machine enrolled as 'old' before; ")
 
 
 async def test_a_token_can_go_to_a_file_for_its_owners_eyes_only(

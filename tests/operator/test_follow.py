@@ -32,6 +32,9 @@ class Onlooker:
         self.output += moment.output.chunk.data
         self._tell()
 
+    def watching(self) -> None:
+        """Nothing depends on it here."""
+
     def notice(self, text: str) -> None:
         self.notices.append(text)
         self._tell()

@@ -2,7 +2,7 @@
 
 from carpal.operator.live import Live
 from carpal.v1 import orchestrator_pb2, types_pb2
-from tests.operator.log import BRAIN, OTHER_BRAIN, Log, finished_turn, text
+from tests.operator.log import BRAIN, OPERATOR, OTHER_BRAIN, Log, finished_turn, text
 
 
 def delta(request: str, words: str, *, thinking: bool = False) -> orchestrator_pb2.WatchResponse:
@@ -11,6 +11,13 @@ def delta(request: str, words: str, *, thinking: bool = False) -> orchestrator_p
     moment.text.text = words
     moment.text.thinking = thinking
     return moment
+
+
+def asked(live: Live) -> None:
+    """The watch sees a model being asked, as it does when it was there before the reply."""
+    moment = orchestrator_pb2.WatchResponse()
+    moment.phase.name = "model"
+    assert live.moment(moment) == ""
 
 
 def output(call: str, offset: int, data: bytes) -> orchestrator_pb2.WatchResponse:
@@ -37,31 +44,52 @@ def test_without_moments_the_log_says_it_all() -> None:
         "I will run it.\n"
         "[shell: bash  $ make test]\n"
         "3 passed\nok\n"
-        "[ok, exit 0, 1.8 s]\n"
+        "[ok, 1.8 s]\n"
     )  # fmt: skip
 
 
 def test_text_that_came_as_deltas_is_not_repeated_from_the_log() -> None:
     live, log = Live(), Log()
+    asked(live)
     assert live.moment(delta("r", "Hel")) + live.moment(delta("r", "lo")) == "Hello"
     assert live.event(said(log, "Hello")) == "\n"
 
 
 def test_text_whose_last_deltas_were_missed_is_completed_from_the_log() -> None:
     live, log = Live(), Log()
+    asked(live)
     live.moment(delta("r", "Hel"))
     assert live.event(said(log, "Hello")) == "lo\n"
     assert live.moment(delta("r", "lo")) == ""
 
 
-def test_text_whose_first_deltas_were_missed_is_shown_whole() -> None:
+def test_a_reply_that_was_half_way_when_the_watch_began_is_shown_whole_and_once() -> None:
     live, log = Live(), Log()
-    live.moment(delta("r", "lo"))
+    live.watching()
+    assert live.moment(delta("r", "lo")) == ""
+    assert live.event(said(log, "Hello")) == "Hello\n"
+
+
+def test_a_watch_that_is_cut_and_begins_again_leaves_the_rest_to_the_log() -> None:
+    live, log = Live(), Log()
+    live.watching()
+    asked(live)
+    assert live.moment(delta("r", "He")) == "He"
+    live.watching()
+    assert live.moment(delta("r", "o")) == ""
+    assert live.event(said(log, "Hello")) == "llo\n"
+
+
+def test_deltas_that_do_not_fit_the_text_are_followed_by_the_whole_of_it() -> None:
+    live, log = Live(), Log()
+    asked(live)
+    assert live.moment(delta("r", "Hlo")) == "Hlo"
     assert live.event(said(log, "Hello")) == "\nHello\n"
 
 
 def test_deltas_of_two_messages_of_one_request_are_matched_to_both() -> None:
     live, log = Live(), Log()
+    asked(live)
     live.moment(delta("r", "one"))
     live.moment(delta("r", "two"))
     assert live.event(said(log, "one")) == "\n"
@@ -69,14 +97,17 @@ def test_deltas_of_two_messages_of_one_request_are_matched_to_both() -> None:
 
 
 def test_thinking_is_not_shown() -> None:
-    assert Live().moment(delta("r", "hm", thinking=True)) == ""
+    live = Live()
+    asked(live)
+    assert live.moment(delta("r", "hm", thinking=True)) == ""
+    assert live.moment(delta("r", "So")) == "So"
 
 
 def test_output_that_came_live_is_not_repeated_and_the_result_adds_only_what_is_new() -> None:
     live, log = Live(), Log()
     live.moment(output("c", 0, b"1 passed\n"))
     assert live.event(result(log, "1 passed\n[2 background processes running]")) == (
-        "[2 background processes running]\n[ok, exit 0]\n"
+        "[2 background processes running]\n[ok]\n"
     )
 
 
@@ -87,14 +118,82 @@ def test_output_replayed_by_the_next_driver_is_shown_once() -> None:
     assert live.moment(output("c", 0, b"abc")) == ""
     assert live.moment(output("c", 0, b"abcdef")) == "def"
     assert live.event(result(log, "abcdef", OTHER_BRAIN)) == (
-        "\n[brain-2 takes over from brain-1]\n[ok, exit 0]\n"
+        "\n[brain-2 takes over from brain-1]\n[ok]\n"
     )
 
 
-def test_output_that_was_missed_is_counted() -> None:
+def test_output_with_a_gap_is_continued_from_the_result_which_alone_knows_how_long_it_is() -> None:
+    live, log = Live(), Log()
+    assert live.moment(output("c", 0, b"1\n2")) == "1\n2"
+    assert live.moment(output("c", 100, b"9")) == (
+        "\n[there is more output; its end comes with the result]\n"
+    )
+    assert live.moment(output("c", 101, b"9")) == ""
+    kept = "".join(f"{number}\n" for number in range(200, 300))
+    text = f"1\n2\n[1157823 bytes omitted]\n{kept}"
+    shown = live.event(result(log, text))
+    assert shown.startswith("[1157823 bytes omitted; 81 more lines in the log]\n280\n")
+    assert shown.endswith("\n299\n[ok]\n")
+
+
+def test_what_a_gap_hid_is_shown_whole_when_it_is_short() -> None:
+    live, log = Live(), Log()
+    live.moment(output("c", 0, b"1\n"))
+    live.moment(output("c", 100, b"9"))
+    assert live.event(result(log, "1\n2\n3\n")) == "2\n3\n[ok]\n"
+
+
+def test_results_of_calls_that_run_together_say_which_they_are() -> None:
+    live, log = Live(), Log()
+    for call, path in (("c", "a.py"), ("d", "b.py")):
+        use = {"name": "read", "input": {"file_path": path}, "hand": "shell"}
+        live.event(log.add("agent.tool_use", use, event_id=call))
+    assert live.event(result(log, "x")) == "x\n[shell: read  a.py → ok, 0.20 s]\n"
+    last = text("y") | {"tool_use_id": "d", "outcome": "ok"}
+    assert live.event(log.add("agent.tool_result", last)) == "y\n[ok, 0.20 s]\n"
+
+
+def test_output_of_calls_that_run_together_does_not_share_a_line() -> None:
     live = Live()
-    live.moment(output("c", 0, b"ab"))
-    assert live.moment(output("c", 10, b"cd")) == "\n[8 bytes not shown]\ncd"
+    assert live.moment(output("c", 0, b"half")) == "half"
+    assert live.moment(output("d", 0, b"other")) == "\nother"
+    assert live.moment(output("d", 5, b" one\n")) == " one\n"
+
+
+def test_an_interrupted_call_is_said_once() -> None:
+    live, log = Live(), Log()
+    live.event(log.add("agent.tool_use", {"name": "bash", "hand": "shell"}, event_id="c"))
+    live.moment(output("c", 0, b"a\n"))
+    assert live.event(log.add("user.interrupt", source=OPERATOR)) == ""
+    end = text("a\n[cancelled]") | {"tool_use_id": "c", "outcome": "cancelled", "exit_code": 143}
+    assert live.event(log.add("agent.tool_result", end)) == "[cancelled, exit code 143, 0.20 s]\n"
+
+
+def test_an_interrupt_between_calls_is_said() -> None:
+    assert Live().event(Log().add("user.interrupt", source=OPERATOR)) == "[interrupted]\n"
+
+
+def test_a_hand_that_could_not_be_had_is_said_in_words() -> None:
+    error = {"type": "hand_unavailable_error", "message": "hand 'gpu': no daemon offers it"}
+    shown = Live().event(Log().add("session.error", {"error": error}))
+    assert shown == "[hand 'gpu' could not be had: no daemon offers it]\n"
+
+
+def test_an_escape_code_cut_between_chunks_does_not_slip_through() -> None:
+    live = Live()
+    assert live.moment(output("c", 0, b"a\x1b")) == "a"
+    assert live.moment(output("c", 2, b"[3")) == ""
+    assert live.moment(output("c", 4, b"1mb\r")) == "b"
+    assert live.moment(output("c", 8, b"\nc")) == "\nc"
+    asked(live)
+    assert live.moment(delta("r", "x\x1b[")) == "\nx"
+    assert live.moment(delta("r", "2Jy")) == "y"
+
+
+def test_what_was_held_back_of_an_unfinished_code_is_shown_at_the_end() -> None:
+    live, log = Live(), Log()
+    live.moment(output("c", 0, b"a\x1b["))
+    assert live.event(result(log, "a\x1b[")) == "\\x1b[\n[ok]\n"
 
 
 def test_a_character_split_between_chunks_comes_out_whole() -> None:
@@ -111,8 +210,7 @@ def test_output_after_the_result_is_stale() -> None:
 
 def test_a_long_result_is_cut_and_counted() -> None:
     shown = Live().event(result(Log(), "\n".join(str(line) for line in range(100))))
-    assert "\n39\n[60 more lines in the log]\n" in shown
-    assert "\n40\n" not in shown
+    assert "\n19\n[60 more lines in the log]\n80\n" in shown
 
 
 def test_bytes_that_are_no_text_do_not_harm_the_terminal() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from carpal.operator.outcome import Turn, exit_code
-from tests.operator.log import Log, finished_turn, text
+from tests.operator.log import OPERATOR, Log, finished_turn, text
 
 
 def ended_at(turn: Turn, log: Log) -> int | None:
@@ -18,6 +18,26 @@ def test_a_finished_turn_has_its_stop_reason_events_seconds_and_usage() -> None:
     assert turn.events == 11
     assert turn.seconds == pytest.approx(2.4)
     assert turn.usage == {"input_tokens": 10, "output_tokens": 4}
+
+
+def test_a_turn_tells_what_was_said_how_calls_ended_and_what_was_missing() -> None:
+    log = Log()
+    for hand in ("gpu", "box"):
+        error = {"type": "hand_unavailable_error", "message": f"hand '{hand}': none"}
+        log.add("session.error", {"error": error})
+    log.add("context.tools", {"hand": "box"})
+    log.add("agent.message", text("I try."))
+    for outcome in ("ok", "error", "ok"):
+        log.add("agent.tool_result", {"outcome": outcome})
+    log.add("hand.provision_failed", {"name": "web", "message": "no image"})
+    log.add("user.interrupt", source=OPERATOR)
+    log.add("agent.message", text("I stop."))
+    turn = Turn(message=0)
+    assert ended_at(turn, log) is None
+    report = turn.report("sesn_1")
+    assert report["tool_results"] == {"ok": 2, "error": 1}
+    assert (report["text"], report["interrupted"]) == ("I stop.", True)
+    assert turn.missing_hands == {"gpu": "none", "web": "no image"}
 
 
 def test_usage_adds_up_over_requests_and_skips_what_is_no_count() -> None:

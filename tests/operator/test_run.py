@@ -37,7 +37,7 @@ async def test_a_run_creates_one_session_and_shows_its_story(house: House, carpa
     assert lines[0] == f"session {session_id}"
     assert lines[1] == "All done."
     assert f"timeline of {session_id}" in lines
-    assert lines[-1] == "end_turn: 6 events, 0.50 s, 7 in, 2 out tokens"
+    assert lines[-1] == "end_turn: 6 events, 0.50 s, 7 tokens in, 2 out"
     request = house.sessiond.sessions[session_id]
     assert (request.wake, request.title) == (True, "fix the")
     created, message = (json.loads(event.data) for event in request.events)
@@ -57,6 +57,9 @@ async def test_json_is_one_object_and_nothing_else(house: House, carpal: Command
         "events": 6,
         "seconds": 0.5,
         "usage": {"input_tokens": 7, "output_tokens": 2},
+        "interrupted": False,
+        "text": "All done.",
+        "tool_results": {},
     }
 
 
@@ -106,7 +109,8 @@ async def test_ctrl_c_interrupts_the_session_and_shows_how_it_stopped(
         house.sessiond.release(session_id)
         stdout, stderr = await process.communicate()
     assert process.returncode == 130
-    assert json.loads(stdout)["stop_reason"] == "end_turn"
+    report = json.loads(stdout)
+    assert (report["stop_reason"], report["interrupted"]) == ("end_turn", True)
     assert b"Traceback" not in stderr
 
 
@@ -153,6 +157,22 @@ async def test_a_mistake_in_the_agent_file_is_one_line(house: House, carpal: Com
     ended = await carpal("run", "x", "--agent", str(agent))
     assert ended.code == 2
     assert ended.stderr == f"carpal: {agent}: unknown key 'colour': correct the agent file\n"
+
+
+async def test_a_hand_that_could_not_be_had_is_said_on_stderr_at_the_end(
+    house: House, carpal: Command
+) -> None:
+    async def without_hand() -> None:
+        session_id, _ = await house.sessiond.appended("user.message")
+        error = {"type": "hand_unavailable_error", "message": "hand 'gpu': no daemon offers it"}
+        await house.sessiond.append(session_id, "session.error", {"error": error})
+        await work(house)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(without_hand())
+        ended = await carpal("run", "x", "--json")
+    assert ended.code == 0
+    assert ended.stderr == "carpal: hand 'gpu' could not be had: no daemon offers it\n"
 
 
 async def test_an_unreachable_sessiond_is_one_line(house: House, carpal: Command) -> None:

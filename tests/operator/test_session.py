@@ -69,13 +69,23 @@ async def test_tail_prints_each_event_as_json(finished: House, carpal: Command) 
 
 async def test_tail_beyond_the_head_prints_nothing(finished: House, carpal: Command) -> None:
     ended = await carpal("session", "tail", SESSION, "--after", "11", "--no-follow")
+    assert (ended.code, ended.stdout, ended.stderr) == (0, "", "")
+    beyond = await carpal("session", "tail", SESSION, "--after", "99")
+    assert (beyond.code, beyond.stdout) == (0, "")
+    assert beyond.stderr == "carpal: the log ends at position 11, before 99\n"
+
+
+async def test_without_sessions_ls_says_how_to_start_one(house: House, carpal: Command) -> None:
+    ended = await carpal("session", "ls")
     assert (ended.code, ended.stdout) == (0, "")
+    assert "no sessions yet" in ended.stderr
+    assert (await carpal("session", "ls", "--json")).stderr == ""
 
 
 async def test_tail_of_an_idle_session_ends_at_its_head(finished: House, carpal: Command) -> None:
     ended = await carpal("session", "tail", SESSION)
     assert ended.code == 0
-    assert ended.stdout.splitlines()[-1].endswith("idle            end_turn")
+    assert ended.stdout.splitlines()[-1].endswith("idle            turn ended")
 
 
 async def test_tail_of_a_running_session_goes_on_until_it_is_idle(
@@ -131,6 +141,22 @@ async def test_send_can_wait_for_the_turn_to_end(finished: House, carpal: Comman
     assert ended.stdout == "Sure.\nrequires_action\n"
 
 
+async def test_send_and_wait_as_json_is_how_the_turn_went(finished: House, carpal: Command) -> None:
+    async def answer() -> None:
+        await finished.sessiond.tailed.wait()
+        await finished.sessiond.append(SESSION, "session.status_running")
+        await finished.sessiond.append(SESSION, "agent.message", text("Sure."))
+        await finished.sessiond.append(
+            SESSION, "session.status_idle", {"stop_reason": {"type": "end_turn"}}
+        )
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(answer())
+        ended = await carpal("session", "send", SESSION, "go on", "--wait", "--json")
+    report = json.loads(ended.stdout)
+    assert (report["stop_reason"], report["text"], report["events"]) == ("end_turn", "Sure.", 3)
+
+
 async def test_interrupt_can_wait_until_it_is_processed(finished: House, carpal: Command) -> None:
     async def stop() -> None:
         await finished.sessiond.appended("user.interrupt")
@@ -140,6 +166,7 @@ async def test_interrupt_can_wait_until_it_is_processed(finished: House, carpal:
         group.create_task(stop())
         ended = await carpal("session", "interrupt", SESSION, "--wait")
     assert (ended.code, ended.stdout) == (0, "user.interrupt at position 12\n")
+    assert ended.stderr == f"carpal: nothing was running in {SESSION}\n"
 
 
 @pytest.mark.parametrize(
@@ -165,7 +192,8 @@ async def test_without_an_identity_one_line_says_what_to_do(house: House, carpal
     ended = await carpal("session", "ls", "--identity", str(nowhere))
     assert ended.code == 2
     assert ended.stderr == (
-        f"carpal: no operator identity in {nowhere}: start `carpal dev`, or give --identity DIR\n"
+        f"carpal: no operator identity in {nowhere}: start `carpal dev`, "
+        "make your own with `carpal vault init`, or give --identity DIR\n"
     )
 
 

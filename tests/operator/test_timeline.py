@@ -10,16 +10,16 @@ def test_a_finished_turn_reads_as_a_story() -> None:
     assert "\n".join(str(line) for line in timeline(finished_turn().events)) == snapshot("""\
     0.000  created         fixer, model claude-sonnet-5-5, hands shell=process
     0.100  message         fix it
-    0.200  driver          brain-1 drives
+    0.200  brain           brain-1 takes the session
     0.200  running
     0.300  model asked     m
     0.400  says            I will run it.
     0.500  tool call       shell: bash  $ make test
-    0.600  model answered  tool_use, 10 in, 4 out tokens (0.30 s)
-    0.700  hand wanted     shell: process box
-    0.800  hand ready      shell: box (0.10 s)
-    2.300  tool result     ok, exit 0: 3 passed (+1 line) (1.8 s)
-    2.400  idle            end_turn\
+    0.600  model answered  calls tools, 10 tokens in, 4 out (0.30 s)
+    0.700  hand asked for  shell (process) from box
+    0.800  hand ready      shell on box (0.10 s)
+    2.300  tool result     ok: 3 passed (+1 line) (1.8 s)
+    2.400  idle            turn ended\
 """)
 
 
@@ -30,7 +30,7 @@ def test_a_takeover_is_a_line_of_its_own() -> None:
     log.add("agent.tool_result", {"tool_use_id": "sevt_call"}, source=OTHER_BRAIN, after=10.0)
     lines = timeline(log.events)
     assert [line.what for line in lines] == [
-        "driver", "running", "tool call", "takeover", "tool result",
+        "brain", "running", "tool call", "takeover", "tool result",
     ]  # fmt: skip
     assert lines[3].content == "brain-2 takes over from brain-1"
     assert lines[4].took == 10.0
