@@ -1,18 +1,21 @@
 """`carpal vault`: make the certificate authority, issue identities, run the service."""
 
+import shlex
 from pathlib import Path
 
 import click
 
 from carpal import config, logs, process
 from carpal.cli import extra
-from carpal.identity import DEFAULT_TRUST_DOMAIN, Role
+from carpal.errors import invalid
+from carpal.identity import DEFAULT_TRUST_DOMAIN, Role, check_trust_domain
+from carpal.ids import check_name
 
 _STATE = click.option(
     "--state-dir",
     envvar="CARPAL_STATE",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where state lives (CARPAL_STATE).",
+    help=f"Where state lives.  [{config.STATE_DEFAULT}]",
 )
 
 
@@ -41,25 +44,39 @@ def init(
         from vault.ca import LEAF_LIFETIME, Claims
         from vault.files import VaultFiles
 
+    names = tuple(dict.fromkeys(brains)) or ("brain-1",)
+    check_trust_domain(trust_domain, "--trust-domain")
+    for name in names:
+        check_name(name, "--brain")
+    check_name(operator, "--operator")
+    check_name(workspace, "--workspace")
     files = VaultFiles(config.state_dir(state_dir))
     holders = [
         Claims(Role.VAULT, NAME),
         Claims(Role.SESSIOND, "sessiond"),
-        *(Claims(Role.BRAIN, name) for name in dict.fromkeys(brains or ("brain-1",))),
+        *(Claims(Role.BRAIN, name) for name in names),
         Claims(Role.OPERATOR, operator, workspace),
     ]
     made = setup.init(files, trust_domain, holders, now)
+    setup.write_addresses(files)
     click.echo(f"made the CA of {trust_domain}: {files.ca} (its key: {files.ca_key})")
     for one in made:
         click.echo(f"issued {one.identity.uri}: {one.directory}")
     hours = int(LEAF_LIFETIME.total_seconds() // 3600)
-    click.echo(f"back up {files.folder}; identities last {hours} hours.")
-    click.echo("next: carpal vault run --state-dir " + str(files.state))
+    click.echo(f"back up {files.folder}.")
+    click.echo(
+        f"identities last {hours} hours, and are issued again by `carpal vault issue ROLE NAME`; "
+        "restart the process afterwards. Daemons renew their own."
+    )
+    where = "" if state_dir is None else f" --state-dir {shlex.quote(str(state_dir))}"
+    everyone = " ".join(f"{one.role} {one.name}" for one in holders)
+    click.echo("next:")
+    for line in [*setup.next_commands(names), f"carpal vault issue {everyone}"]:
+        click.echo(f"  {line}{where}")
 
 
 @vault.command()
-@click.argument("role", type=click.Choice([role.value for role in Role]))
-@click.argument("name")
+@click.argument("holders", nargs=-1, required=True, metavar="ROLE NAME [ROLE NAME]...")
 @_STATE
 @click.option(
     "--out",
@@ -68,15 +85,17 @@ def init(
 )
 @click.option("--workspace", help="For a daemon or an operator.  [as before, or default]")
 @click.option("--pool", help="For a daemon.  [as before, or none]")
-def issue(  # noqa: PLR0917 - click passes by name
-    role: str,
-    name: str,
+def issue(
+    holders: tuple[str, ...],
     state_dir: Path | None,
     out: Path | None,
     workspace: str | None,
     pool: str | None,
 ) -> None:
-    """Issue an identity, or renew one of this machine: a new key and certificate."""
+    """Issue identities, or renew those of this machine: a new key and certificate each.
+
+    ROLE is vault, sessiond, brain, daemon or operator.
+    """
     with extra("vault"):
         from carpal.tls import IdentityFiles
         from vault import setup
@@ -85,22 +104,40 @@ def issue(  # noqa: PLR0917 - click passes by name
         from vault.files import VaultFiles
 
     files = VaultFiles(config.state_dir(state_dir))
-    kind = Role(role)
-    target = IdentityFiles(out) if out else files.identity(kind, name)
-    before = target.identity() if target.certificate.exists() else None
-    if workspace is None:
-        workspace = before.workspace if before else "default" if kind.has_workspace else ""
-    if pool is None:
-        pool = before.pool if before else ""
-    made = setup.issue(files, Claims(kind, name, workspace, pool), target, now)
-    click.echo(f"issued {made.identity.uri}: {made.directory}")
-    click.echo(f"valid until {made.identity.not_after:%F %T} UTC")
+    named = _holders(holders)
+    if out and len(named) > 1:
+        raise invalid("--out", "takes one identity")
+    for role, name in named:
+        target = IdentityFiles(out) if out else files.identity(role, name)
+        before = target.identity() if target.certificate.exists() else None
+        own_workspace, own_pool = workspace, pool
+        if own_workspace is None:
+            own_workspace = before.workspace if before else "default" if role.has_workspace else ""
+        if own_pool is None:
+            own_pool = before.pool if before else ""
+        made = setup.issue(files, Claims(role, name, own_workspace, own_pool), target, now)
+        click.echo(
+            f"issued {made.identity.uri}: {made.directory}, "
+            f"valid until {made.identity.not_after:%F %T} UTC"
+        )
+
+
+def _holders(words: tuple[str, ...]) -> list[tuple[Role, str]]:
+    """Roles and names in turn; INVALID_FIELD for anything else, before anything is issued."""
+    if len(words) % 2:
+        raise invalid("ROLE NAME", f"{words[-1]!r} is not followed by a name")
+    pairs = list(zip(words[::2], words[1::2], strict=True))
+    for role, name in pairs:
+        if role not in set(Role):
+            raise invalid("ROLE", f"{role!r} is none of {', '.join(Role)}")
+        check_name(name, "NAME")
+    return [(Role(role), name) for role, name in pairs]
 
 
 @vault.command()
 @_STATE
-@click.option("--listen", help="host:port to serve on.")
-@click.option("--config", "config_file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--listen", metavar="H:P", help="Where to serve.  [127.0.0.1:7443]")
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file.")
 @click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
 @click.option("--ready-fd", type=int, hidden=True)
 def run(

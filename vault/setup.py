@@ -9,11 +9,15 @@ from pathlib import Path
 from carpal.errors import refuse
 from carpal.identity import Identity, check_claims, check_trust_domain
 from carpal.status import Reason
-from carpal.tls import IdentityFiles, key_pem, new_key
+from carpal.tls import IdentityFiles, key_pem, new_key, write_file
 from vault.ca import Claims, new_authority
 from vault.files import VaultFiles
 from vault.signing import Signer
 from vault.store import Store
+
+HOST = "127.0.0.1"
+SESSIOND_PORT, BRAIN_PORT, VAULT_PORT = 7440, 7441, 7443
+"""The processes' defaults; the second brain takes the ports ten above, and so on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,24 @@ def init(
     return [
         issue(files, claims, files.identity(claims.role, claims.name), now) for claims in holders
     ]
+
+
+def write_addresses(files: VaultFiles) -> None:
+    """Tell the operator of this state folder the usual addresses, unless it was told others."""
+    path = files.state / "operator" / "operator.toml"
+    if not path.exists():
+        text = f'sessiond = "{HOST}:{SESSIOND_PORT}"\nvault = "{HOST}:{VAULT_PORT}"\n'
+        write_file(path, text.encode())
+
+
+def next_commands(brains: Sequence[str]) -> list[str]:
+    """What to run after `init`, in order, all on this machine and on the usual addresses."""
+    lines = ["carpal vault run", "carpal sessiond run"]
+    for index, name in enumerate(brains):
+        port = BRAIN_PORT + 10 * index
+        listen = f" --listen {HOST}:{port} --enroll-listen {HOST}:{port + 1}" if index else ""
+        lines.append(f"carpal brain run --name {name}{listen}")
+    return [*lines, "carpal fleet token --name NAME --out FILE"]
 
 
 def issue(

@@ -55,7 +55,10 @@ def test_init_makes_the_ca_and_an_identity_for_every_process(state: Path) -> Non
     ]
     assert loaded[-1].identity.workspace == "default"
     assert all(one.identity.uri in said for one in loaded)
-    assert "carpal vault run" in said
+    (state / "operator" / "operator.toml").read_text()
+    steps = ["vault run", "sessiond run", "brain run --name a", "brain run --name b", "fleet token"]
+    places = [said.index(f"  carpal {step}") for step in steps]
+    assert places == sorted(places)
     # A server's chain ends with the CA, for machines that enrol.
     assert loaded[2].chain.endswith(VaultFiles(state).load_authority().pem)
 
@@ -88,8 +91,9 @@ def test_init_does_not_write_over_identities_of_another_vault(state: Path) -> No
     [("--brain", "Brain One"), ("--operator", ""), ("--workspace", "a/b"), ("--trust-domain", "X")],
 )
 def test_a_bad_name_makes_nothing(state: Path, flag: str, value: str) -> None:
-    with pytest.raises(CarpalError):
+    with pytest.raises(CarpalError, match=f"^{flag}: ") as raised:
         carpal_vault("init", "--state-dir", state, flag, value)
+    assert raised.value.exit_code == 2
     assert not VaultFiles(state).has_authority()
 
 
@@ -110,6 +114,27 @@ def test_issue_renews_an_identity_with_its_claims(state: Path, tmp_path: Path) -
     assert second.identity.serial != first.identity.serial
     assert second.key_pem != first.key_pem
     assert second.identity.uri in said
+
+
+def test_init_keeps_the_addresses_an_operator_was_told(state: Path) -> None:
+    write_file(state / "operator" / "operator.toml", b'sessiond = "h:1"\n')
+    carpal_vault("init", "--state-dir", state)
+    assert (state / "operator" / "operator.toml").read_text() == 'sessiond = "h:1"\n'
+
+
+def test_several_are_issued_at_once_or_none(state: Path) -> None:
+    carpal_vault("init", "--state-dir", state)
+    carpal_vault("issue", "brain", "b", "vault", "vault", "--state-dir", state)
+    assert IdentityFiles(state / "brain" / "b" / "identity").load_valid()
+    before = snapshot(state)
+    for words in (
+        ["brain", "c", "vault"],
+        ["brain", "c", "cook", "x"],
+        ["brain", "c", "brain", "X"],
+    ):
+        with pytest.raises(BadInput):
+            carpal_vault("issue", *words, "--state-dir", state)
+    assert snapshot(state) == before
 
 
 def test_issue_writes_where_the_process_looks(state: Path) -> None:
