@@ -26,11 +26,13 @@ def practice() -> None:
 
 
 @practice.command()
-@click.option("--listen", metavar="H:P", help="Address; 127.0.0.1:8790 unless given.")
+@click.option("--listen", metavar="H:P", help="Address.  [127.0.0.1:8790]")
 @click.option("--script", type=Path, multiple=True, metavar="FILE", help="A script; repeatable.")
-@click.option("--latency", type=click.FloatRange(min=0), metavar="MS", help="Added to answers.")
+@click.option(
+    "--latency", type=click.FloatRange(min=0), metavar="MS", help="Added to answers.  [0]"
+)
 @click.option("--config", "config_file", type=Path, metavar="FILE", help="Settings as TOML.")
-@click.option("--json-logs", is_flag=True, help="Log one JSON object a line.")
+@click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
 @click.option("--ready-fd", type=int, hidden=True)
 def serve(
     *,
@@ -38,7 +40,7 @@ def serve(
     script: tuple[Path, ...],
     latency: float | None,
     config_file: Path | None,
-    json_logs: bool,
+    log_json: bool,
     ready_fd: int | None,
 ) -> None:
     """Serve until stopped.
@@ -51,7 +53,7 @@ def serve(
     with extra("brain"):
         from brain.practice.app import serving
         from brain.practice.script import load_script
-    logs.setup(json=json_logs, level="warning")
+    logs.setup(json=log_json, level="warning")
     scripts = [load_script(path) for path in settings.script]
 
     async def main(stop: asyncio.Event) -> None:

@@ -31,14 +31,20 @@ class Instruction:
     """One line to obey."""
 
     line: str
-    tool: str
+    hand: str
+    """Empty for the default one."""
     command: str
+
+    @property
+    def tool(self) -> str:
+        """The tool that runs it."""
+        return f"{self.hand}__{TOOL}" if self.hand else TOOL
 
 
 def instructions(text: str) -> list[Instruction]:
     """The lines of `text` that are instructions, in order."""
     return [
-        Instruction(line.strip(), f"{found['hand']}__{TOOL}" if found["hand"] else TOOL, command)
+        Instruction(line.strip(), found["hand"] or "", command)
         for line in text.splitlines()
         if (found := _LINE.match(line)) and (command := found["command"])
     ]
@@ -68,10 +74,20 @@ def _results(conversation: Conversation) -> Iterator[Block]:
 
 def _not_offered(item: Instruction, conversation: Conversation) -> str:
     offered = ", ".join(sorted(conversation.tools)) or "none"
+    hint = ""
+    if item.hand and TOOL in conversation.tools and not _has_tools(item.hand, conversation):
+        hint = (
+            f" If '{item.hand}' is the session's default hand: its tools have no prefix, so its "
+            f"lines are written without '@{item.hand}'."
+        )
     return (
         f"{WHAT_I_AM} I was asked for '{item.line}', but no tool named '{item.tool}' was offered "
-        f"to me, so I stop there. Tools offered: {offered}."
+        f"to me, so I stop there. Tools offered: {offered}.{hint}"
     )
+
+
+def _has_tools(hand: str, conversation: Conversation) -> bool:
+    return any(tool.startswith(f"{hand}__") for tool in conversation.tools)
 
 
 def _report(todo: list[Instruction], done: list[Block]) -> Iterator[str]:

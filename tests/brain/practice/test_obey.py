@@ -53,9 +53,9 @@ def closing(message: anthropic.types.Message) -> str:
 def test_only_lines_that_start_with_the_mark_are_instructions() -> None:
     text = "please:\n$ ls -l  \nand $ not this\n @web $ nor this\n@web $ curl x\n$\n$ \n$x\n$ a $ b"
     assert instructions(text) == [
-        Instruction("$ ls -l", "bash", "ls -l"),
-        Instruction("@web $ curl x", "web__bash", "curl x"),
-        Instruction("$ a $ b", "bash", "a $ b"),
+        Instruction("$ ls -l", "", "ls -l"),
+        Instruction("@web $ curl x", "web", "curl x"),
+        Instruction("$ a $ b", "", "a $ b"),
     ]
 
 
@@ -123,6 +123,7 @@ async def test_a_line_for_a_hand_that_was_not_offered_is_explained_before_anythi
     assert "'@phone $ reboot'" in text
     assert "no tool named 'phone__bash'" in text
     assert "Tools offered: bash, web__bash" in text
+    assert "If 'phone' is the session's default hand" in text
     assert "Tools offered: none" in closing(await ask(url, [user("$ ls")], tools=[]))
 
 
