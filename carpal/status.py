@@ -123,7 +123,7 @@ SPECS: dict[Reason, Spec] = {
     Reason.INTERNAL: Spec(Code.INTERNAL, "read the server's log"),
     Reason.UNREACHABLE: Spec(Code.UNAVAILABLE, "check that it runs and the address is right"),
     Reason.CONFIG_INVALID: Spec(Code.INVALID_ARGUMENT, "correct the configuration"),
-    Reason.EXTRA_MISSING: Spec(Code.FAILED_PRECONDITION, "install the extra"),
+    Reason.EXTRA_MISSING: Spec(Code.INVALID_ARGUMENT, "install the extra"),
     Reason.ADDRESS_IN_USE: Spec(Code.INVALID_ARGUMENT, "stop what listens there or choose another"),
     Reason.SESSION_NOT_FOUND: Spec(Code.NOT_FOUND, "list the ids with `carpal session ls`"),
     Reason.SESSION_ARCHIVED: Spec(Code.FAILED_PRECONDITION, "start or fork another session"),

@@ -190,6 +190,7 @@ async def world(
     brains: tuple[str, ...] = ("b1",),
     term: float = 2.0 * SCALE,
     spare: tuple[str, ...] = (),
+    scripts: tuple[Path, ...] = (),
 ) -> AsyncIterator[World]:
     """Everything running: vault, sessiond, practice model, brains, a daemon. Ends it all."""
     it = World(state, term)
@@ -197,12 +198,12 @@ async def world(
     try:
         await it.run("vault", "init", "--state-dir", str(state), *names)
         listen = ("--state-dir", str(state), "--listen", "127.0.0.1:0")
+        played = [argument for path in scripts for argument in ("--script", str(path))]
+        practice = ("practice", "serve", "--listen", "127.0.0.1:0", *played)
         async with asyncio.TaskGroup() as group:  # one that fails cancels the others' starts
             group.create_task(it.start("vault", "vault", "run", *listen))
             group.create_task(it.sessiond())
-            group.create_task(
-                it.start("practice", "practice", "serve", "--listen", "127.0.0.1:0")
-            )
+            group.create_task(it.start("practice", *practice))
         url = it.running["practice"].facts["url"]
         it.environ = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "practice"}
         async with asyncio.TaskGroup() as group:

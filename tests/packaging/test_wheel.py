@@ -119,6 +119,6 @@ def test_a_command_of_a_missing_extra_says_what_to_install(
 ) -> None:
     state = [] if arguments.startswith("practice") else ["--state-dir", str(tmp_path / "state")]
     done = base.run("carpal", *arguments.split(), *state)
-    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.returncode == 2, done.stdout + done.stderr
     assert f"pip install 'carpal[{extra}]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
