@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,10 +13,14 @@ import grpc
 
 from carpal.ids import new_id
 from carpal.v1 import session_pb2, session_pb2_grpc, types_pb2
+from tests.hands.place import let_go as open_pipe
+from tests.pace import SCALE
 from tests.world import World
 
-SECONDS = 30.0
+SECONDS = 30.0 * SCALE
 """How long any step of a session may take."""
+_REDIAL = 0.05
+"""Seconds between attempts while sessiond is gone."""
 
 
 @dataclass
@@ -26,6 +31,8 @@ class Session:
     stub: "session_pb2_grpc.SessionAsyncStub"
     log: list[types_pb2.Event] = field(default_factory=list)
     _grew: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _broken: Exception | None = None
+    """Why it is not followed any more."""
 
     async def until(
         self, holds: Callable[[types_pb2.Event], bool], after: int = 0
@@ -37,9 +44,11 @@ class Session:
 
         try:
             async with asyncio.timeout(SECONDS), self._grew:
-                await self._grew.wait_for(lambda: found() is not None)
+                await self._grew.wait_for(lambda: found() is not None or self._broken is not None)
         except TimeoutError:
             pass  # said below, with what there is
+        if self._broken is not None:
+            raise self._broken
         event = found()
         assert event is not None, "it did not come; the log:\n" + self.text()
         return event
@@ -82,20 +91,33 @@ class Session:
         )
 
     async def follow(self) -> None:
-        """Read the log as it grows, through restarts of sessiond; runs until cancelled."""
-        while True:
-            cursor = session_pb2.TailCursor(session_id=self.session_id, after=len(self.log))
-            stream = self.stub.TailEvents(session_pb2.TailEventsRequest(cursors=[cursor]))
-            try:
-                async for answer in stream:
-                    async with self._grew:
-                        self.log.extend(answer.events)
-                        self._grew.notify_all()
-            except grpc.aio.AioRpcError as error:
-                if error.code() is not grpc.StatusCode.UNAVAILABLE:
-                    raise
-            finally:
-                stream.cancel()
+        """Read the log as it grows, through restarts of sessiond; runs until cancelled.
+
+        Anything else that ends it fails whoever waits for an event.
+        """
+        try:
+            while True:
+                await self._follow_once()
+                await asyncio.sleep(_REDIAL)
+        except Exception as error:
+            async with self._grew:
+                self._broken = error
+                self._grew.notify_all()
+            raise
+
+    async def _follow_once(self) -> None:
+        cursor = session_pb2.TailCursor(session_id=self.session_id, after=len(self.log))
+        stream = self.stub.TailEvents(session_pb2.TailEventsRequest(cursors=[cursor]))
+        try:
+            async for answer in stream:
+                async with self._grew:
+                    self.log.extend(answer.events)
+                    self._grew.notify_all()
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise
+        finally:
+            stream.cancel()
 
     async def _emit(self, kind: str, data: dict[str, Any]) -> types_pb2.Event:
         event = types_pb2.NewEvent(id=new_id("sevt"), type=kind, data=json.dumps(data).encode())
@@ -129,7 +151,9 @@ async def session(
             yield made
         finally:
             following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            await asyncio.wait({following})
+        if not following.cancelled():
+            following.result()  # it ended by itself, so it raises why
 
 
 def one_effect(work: Path, made: Session) -> str:
@@ -143,8 +167,36 @@ def one_effect(work: Path, made: Session) -> str:
     return lines[0]
 
 
+async def started(work: Path) -> None:
+    """Until the call writes to the pipe `started`: it runs."""
+    written = asyncio.Event()
+    pipe = os.open(work / "started", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        asyncio.get_running_loop().add_reader(pipe, written.set)
+        async with asyncio.timeout(SECONDS):
+            await written.wait()
+    finally:
+        asyncio.get_running_loop().remove_reader(pipe)
+        os.close(pipe)
+
+
+async def let_go(work: Path) -> None:
+    """Let a call go on that waits at the pipe `go`, now or once it gets there."""
+    await open_pipe(work / "go")
+
+
+def pipes(work: Path) -> Path:
+    """A folder with the pipes `started` and `go`."""
+    work.mkdir(exist_ok=True)
+    for name in ("started", "go"):
+        os.mkfifo(work / name)
+    return work
+
+
 EFFECT = '$ echo > started; sleep {seconds}; echo "effect $(date +%s%N)-$$" | tee -a effects'
 """A call with a side effect nobody could guess; it takes `seconds`.
 
 `started` may be a pipe that a test waits on.
 """
+HELD = '$ echo > started; read x < go; echo "effect $(date +%s%N)-$$" | tee -a effects'
+"""The same, but it takes until it is let go."""

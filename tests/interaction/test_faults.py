@@ -1,6 +1,5 @@
 """Other processes die, people interrupt: each side effect is there once, the log is true."""
 
-import asyncio
 import json
 import os
 import signal
@@ -12,7 +11,17 @@ import pytest
 from carpal.chain import event_hash, genesis
 from carpal.v1 import orchestrator_pb2
 from tests.faults import supervisors, tree
-from tests.interaction.play import EFFECT, SECONDS, Session, one_effect, session
+from tests.interaction.play import (
+    EFFECT,
+    HELD,
+    SECONDS,
+    Session,
+    let_go,
+    one_effect,
+    pipes,
+    session,
+    started,
+)
 from tests.world import World, world
 
 
@@ -24,10 +33,7 @@ async def it(tmp_path: Path) -> AsyncIterator[World]:
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    os.mkfifo(folder / "started")
-    return folder
+    return pipes(tmp_path / "work")
 
 
 async def finished(made: Session) -> None:
@@ -56,10 +62,11 @@ def verify(made: Session) -> None:
 async def test_a_daemon_killed_in_the_middle_of_a_call_is_restarted_and_the_call_goes_on(
     it: World, work: Path
 ) -> None:
-    async with session(it, EFFECT.format(seconds=1), work) as made:
+    async with session(it, HELD, work) as made:
         await started(work)
         await it.running["daemon"].kill()
         await it.daemon()
+        await let_go(work)
         await finished(made)
         one_effect(work, made)
 
@@ -67,9 +74,10 @@ async def test_a_daemon_killed_in_the_middle_of_a_call_is_restarted_and_the_call
 async def test_sessiond_killed_in_the_middle_of_a_call_loses_nothing_and_nothing_runs_twice(
     it: World, work: Path
 ) -> None:
-    async with session(it, EFFECT.format(seconds=1), work) as made:
+    async with session(it, HELD, work) as made:
         await started(work)
         await it.running["sessiond"].kill()
+        await let_go(work)
         await it.sessiond()
         await finished(made)
         one_effect(work, made)
@@ -150,10 +158,11 @@ async def test_a_call_reaches_a_daemon_linked_at_another_brain_by_one_hop(
 async def test_a_brain_that_is_asked_to_stop_hands_its_sessions_over_at_once(
     it: World, work: Path
 ) -> None:
-    async with session(it, EFFECT.format(seconds=2), work) as made:
+    async with session(it, HELD, work) as made:
         await started(work)
         driver = await made.driver()
         await it.running[driver].kill(signal.SIGTERM)
+        await let_go(work)
         await finished(made)
         one_effect(work, made)
         assert made.log[-1].source.rpartition("/")[2] != driver
@@ -163,9 +172,10 @@ async def test_a_brain_that_is_asked_to_stop_hands_its_sessions_over_at_once(
 async def test_a_message_sent_while_a_call_runs_is_answered_in_the_same_turn(
     it: World, work: Path
 ) -> None:
-    async with session(it, "$ echo > started; sleep 0.5; echo first", work) as made:
+    async with session(it, "$ echo > started; read x < go; echo first", work) as made:
         await started(work)
         await made.say("$ echo second")
+        await let_go(work)
         await finished(made)
         await made.until(lambda e: e.type == "agent.tool_result" and b"second" in e.data)
     assert [r.splitlines()[0] for r in made.results()] == ["first", "second"]
@@ -192,19 +202,6 @@ async def test_a_task_that_uses_no_tool_provisions_no_hand(it: World) -> None:
     async with session(it, "hello") as made:
         await finished(made)
     assert not [e.type for e in made.log if e.type.startswith("hand.")]
-
-
-async def started(work: Path) -> None:
-    """Until the call writes to the pipe `started`: it runs."""
-    written = asyncio.Event()
-    pipe = os.open(work / "started", os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        asyncio.get_running_loop().add_reader(pipe, written.set)
-        async with asyncio.timeout(SECONDS):
-            await written.wait()
-    finally:
-        asyncio.get_running_loop().remove_reader(pipe)
-        os.close(pipe)
 
 
 def cmdline(pid: int) -> bytes:
