@@ -20,6 +20,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from carpal.children import all_pids, arguments_of, end_stranger
+from carpal.client import rpc_errors
+from carpal.errors import CarpalError
 from carpal.operator.connection import Operator, connect, find
 from carpal.process import interpreter
 from carpal.v1 import session_pb2, types_pb2
@@ -32,8 +35,28 @@ SIDE_EFFECT = (
 """Appends a line nobody can guess, so that the log must have it from this very run."""
 
 
-async def main() -> int:
+TAKEOVER_SECONDS = 12.0
+"""A brain's lease of 10 seconds, and 2."""
+FIRST_REQUEST_MS = 50.0
+
+
+class Failed(Exception):
+    """It cannot be shown; says why in one line."""
+
+
+def main() -> int:
     """Both sessions; 0 when everything claimed was seen to be true."""
+    try:
+        return asyncio.run(show())
+    except (Failed, CarpalError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+async def show() -> int:
+    """Start, show, check, stop; the exit code."""
     with tempfile.TemporaryDirectory(prefix="carpal-demo-") as scratch:
         root = Path(scratch)
         async with carpal_dev(root) as facts, connect(find(state=root / "state")) as operator:
@@ -41,8 +64,9 @@ async def main() -> int:
             first_ms = await first_request_ms(operator, facts, first)
             survived = await kill_the_brain(root, facts, operator)
     once = survived["side_effects"] == 1 and survived["true_output"]
+    swift = survived["takeover_seconds"] <= TAKEOVER_SECONDS and first_ms <= FIRST_REQUEST_MS
     report = {
-        "ok": fixed and once,
+        "ok": fixed and once and swift,
         "sessions": [first, survived["session_id"]],
         "side_effects": survived["side_effects"],
         "takeover_seconds": survived["takeover_seconds"],
@@ -66,13 +90,28 @@ async def carpal_dev(root: Path) -> AsyncIterator[dict[str, Any]]:
     started = time.monotonic()
     try:
         await until(lambda: ready.exists() or dev.returncode is not None, 60, "carpal dev")
+        if not ready.exists():
+            raise Failed(f"carpal dev ended with {dev.returncode} before it was ready: see above")
         say(f"up in {time.monotonic() - started:.1f} s")
         yield json.loads(ready.read_text("utf-8"))
     finally:
-        if dev.returncode is None:
-            dev.send_signal(signal.SIGTERM)
+        await end(dev, root)
+
+
+async def end(dev: asyncio.subprocess.Process, root: Path) -> None:
+    """Stop `carpal dev`; should it not stop, kill it and all it started."""
+    if dev.returncode is None:
+        dev.send_signal(signal.SIGTERM)
+    try:
         async with asyncio.timeout(30):
             await dev.wait()
+    except TimeoutError:
+        dev.kill()
+        await dev.wait()
+        ours = str(root / "state")
+        for pid in all_pids():
+            await end_stranger(pid, lambda it: any(ours in text for text in arguments_of(it)))
+        raise Failed("carpal dev did not stop within 30 s and was killed") from None
 
 
 async def fix_a_bug(root: Path, facts: dict[str, Any]) -> tuple[bool, str]:
@@ -122,36 +161,48 @@ async def takeover_seconds(operator: Operator, session_id: str, dead: str) -> fl
     """How long from now until another brain holds the session's lease."""
     killed = time.monotonic()
     watch = session_pb2.WatchLeasesRequest(prefix=f"session/{session_id}")
-    async for answer in operator.sessions.WatchLeases(watch, timeout=30):
-        for lease in answer.leases:
-            if lease.HasField("expires_in") and lease.holder.rpartition("/")[2] != dead:
-                return time.monotonic() - killed
-    raise RuntimeError("nobody took the session over")
+    with rpc_errors("sessiond"):
+        async for answer in operator.sessions.WatchLeases(watch, timeout=30):
+            for lease in answer.leases:
+                if lease.HasField("expires_in") and lease.holder.rpartition("/")[2] != dead:
+                    return time.monotonic() - killed
+    raise Failed("nobody took the session over")
 
 
 async def first_request_ms(operator: Operator, facts: dict[str, Any], session_id: str) -> float:
     """From the message's commit to the first model request's arrival, in milliseconds."""
     log = await events(operator, session_id)
     said = next(e for e in log if e.type == "user.message").time.ToMicroseconds() / 1e6
-    asked = await asyncio.to_thread(
-        lambda: json.load(urllib.request.urlopen(facts["practice"] + "/practice/requests"))
-    )
+    asked = await asyncio.to_thread(requests_of, facts["practice"])
     first = min(r["arrived"] for r in asked["requests"] if r["path"] == "/v1/messages")
     # The record's clock is the machine's monotonic one; events have wall time.
     arrived = first + time.time() - time.monotonic()
-    return round((arrived - said) * 1000, 1)
+    return float(round((arrived - said) * 1000, 1))
+
+
+def requests_of(practice: str) -> Any:
+    """What the practice model was asked."""
+    try:
+        with urllib.request.urlopen(practice + "/practice/requests", timeout=10) as answer:
+            return json.load(answer)
+    except OSError as error:
+        raise Failed(
+            f"the practice model at {practice} does not say what it got: {error}"
+        ) from None
 
 
 async def lease_of(operator: Operator, session_id: str) -> types_pb2.LeaseInfo:
     """The lease of a session."""
     request = session_pb2.GetSessionRequest(session_id=session_id)
-    return (await operator.sessions.GetSession(request, timeout=10)).session.lease
+    with rpc_errors("sessiond"):
+        return (await operator.sessions.GetSession(request, timeout=10)).session.lease
 
 
 async def events(operator: Operator, session_id: str) -> list[types_pb2.Event]:
     """A session's log."""
     request = session_pb2.GetEventsRequest(session_id=session_id, limit=1000)
-    return list((await operator.sessions.GetEvents(request, timeout=10)).events)
+    with rpc_errors("sessiond"):
+        return list((await operator.sessions.GetEvents(request, timeout=10)).events)
 
 
 async def command(root: Path, *arguments: str) -> str:
@@ -163,13 +214,20 @@ async def command(root: Path, *arguments: str) -> str:
     )  # fmt: skip
     lines: list[str] = []
     assert process.stdout is not None
-    async with asyncio.timeout(60):
-        async for line in process.stdout:
-            lines.append(line.decode())
-            print(lines[-1], end="", flush=True)
-        code = await process.wait()
+    try:
+        async with asyncio.timeout(60):
+            async for line in process.stdout:
+                lines.append(line.decode())
+                print(lines[-1], end="", flush=True)
+            code = await process.wait()
+    except TimeoutError:
+        raise Failed(f"carpal {arguments[0]} did not end within 60 s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
     if code != 0:
-        raise RuntimeError(f"carpal {arguments[0]} ended with {code}")
+        raise Failed(f"carpal {arguments[0]} ended with {code}: see above")
     return "".join(lines)
 
 
@@ -178,7 +236,7 @@ async def until(holds: Any, seconds: float, what: str) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {seconds:g} s")
+            raise Failed(f"{what}: not within {seconds:g} s")
         await asyncio.sleep(0.02)
 
 
@@ -216,4 +274,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    sys.exit(main())
