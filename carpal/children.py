@@ -33,6 +33,7 @@ class Child:
     process: asyncio.subprocess.Process
     log: Path
     _pipe: asyncio.StreamReader
+    _hold: int | None = None
 
     @property
     def pid(self) -> int:
@@ -42,6 +43,12 @@ class Child:
     def is_alive(self) -> bool:
         """Whether it has not ended, as far as the loop knows."""
         return self.process.returncode is None
+
+    def release(self) -> None:
+        """Let a held child go on; once is enough."""
+        if self._hold is not None:
+            os.close(self._hold)
+            self._hold = None
 
     async def ready(self) -> dict[str, Any]:
         """The facts it announces once it serves; INTERNAL with its last words if it ends first."""
@@ -76,9 +83,16 @@ async def start(
     log: Path,
     environ: Mapping[str, str],
     stdin: bool = False,
+    held: bool = False,
 ) -> Child:
-    """Start `carpal ARGUMENTS`; its output goes to `log`. With `stdin` it reads from us."""
+    """Start `carpal ARGUMENTS`; its output goes to `log`. With `stdin` it reads from us.
+
+    A `held` one loads its code and then waits for the end of its settings file,
+    which is a pipe of ours, until it is released.
+    """
     reading, writing = os.pipe()
+    settings, hold = os.pipe() if held else (None, None)
+    given = [] if settings is None else [settings]
     pipe = asyncio.StreamReader()
     try:
         # First, so that nothing waits between the start and the return: it may be cancelled.
@@ -90,6 +104,7 @@ async def start(
                 process = await asyncio.create_subprocess_exec(
                     *interpreter(),
                     *arguments,
+                    *(flag for fd in given for flag in ("--config", f"/dev/fd/{fd}")),
                     "--ready-fd",
                     str(writing),
                     stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
@@ -97,14 +112,17 @@ async def start(
                     stderr=output,
                     env=environ,
                     start_new_session=True,
-                    pass_fds=(writing,),
+                    pass_fds=(writing, *given),
                 )
         except BaseException:
             transport.close()
+            if hold is not None:
+                os.close(hold)
             raise
     finally:
-        os.close(writing)  # so that its end reads as the end of the pipe
-    return Child(name, process, log, pipe)
+        for fd in (writing, *given):  # so that its end reads as the end of the pipe
+            os.close(fd)
+    return Child(name, process, log, pipe, hold)
 
 
 async def run(arguments: Sequence[str], *, environ: Mapping[str, str]) -> None:
@@ -138,6 +156,7 @@ async def end(children: Iterable[Child], grace: float = GRACE) -> None:
     alive = [child for child in children if child.is_alive()]
     for child in alive:
         child.process.terminate()
+        child.release()
     waits = [asyncio.ensure_future(child.process.wait()) for child in alive]
     try:
         if waits:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,11 +21,11 @@ from carpal import children, config, process
 from carpal.children import Child
 from carpal.dev_state import HOST, Kept, end_supervisors, only_one
 from carpal.errors import CarpalError, refuse
-from carpal.operator.connection import find
-from carpal.operator.fleet import make_token
-from carpal.proof import Token
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, private_folder, write_file
+
+if TYPE_CHECKING:
+    from carpal.proof import Token
 
 DAEMON = "dev"
 OPERATOR = "operator"
@@ -118,6 +119,7 @@ class Dev:
                     await self._mourn_until(stop)
             finally:
                 await self._end(kept)
+            click.echo(f"stopped; state kept in {self.state}")
 
     async def _start(self, kept: Kept) -> None:
         try:
@@ -134,50 +136,54 @@ class Dev:
         listeners = ["sessiond", "vault", *self.options.brains]
         listeners += [f"{name}-enroll" for name in self.options.brains]
         listeners += ["practice"] if self.options.practice else []
-        moved = kept.choose_ports(listeners)
-        kept.save(self.state)
+        kept.choose_ports(listeners)
         private_folder(self.state / "logs")
-        if self.options.practice:
-            await self._practice(kept)
-        await self._identities()
         at = {name: f"{HOST}:{port}" for name, port in kept.ports.items()}
+        # A brain loads for seconds, so it starts first; its identity is made meanwhile.
+        brains = [await self._brain(name, at) for name in self.options.brains]
+        kept.note(self._children)
+        kept.save(self.state)
+        await self._identities()
+        for brain in brains:
+            brain.release()
         await self._child("vault", "vault", "run", "--listen", at["vault"])
         await self._child("sessiond", "sessiond", "run", "--listen", at["sessiond"])
-        for name in self.options.brains:
-            await self._brain(name, at)
-        enrolled = not any(name.startswith("brain-") for name in moved) and self._is_enrolled()
-        daemon = await self._daemon(enrolled=enrolled)
+        # Its token says when and where to dial: without one it would knock before a brain opens.
+        daemon = await self._child("daemon", "hand", "run", "--token-file", "-", stdin=True)
+        if self.options.practice:
+            await self._practice(at["practice"])
         kept.note(self._children)
         kept.save(self.state)
         self._write_operator(at)
         async with asyncio.TaskGroup() as group:
             ready = {child.name: group.create_task(child.ready()) for child in self._children}
-            if not enrolled:
-                await ready["vault"]
-                token = await self._token(at)
-                await ready[self.options.brains[0]]
-                await _give_token(daemon, token)
+            await ready["vault"]
+            token = await self._token(at)
+            await ready[self.options.brains[0]]
+            await _give_token(daemon, token)
         self._write_ready_file(at)
 
     async def _identities(self) -> None:
         """Make the trust domain the first time; later issue anew what is old or missing."""
-        holders = [("vault", "vault"), ("sessiond", "sessiond"), ("operator", OPERATOR)]
-        holders += [("brain", name) for name in self.options.brains]
-        if not (self.state / "vault" / "ca.pem").exists():
+        if not (self.state / "vault" / "ca.key").exists():
             named = [flag for name in self.options.brains for flag in ("--brain", name)]
             await self._command("vault", "init", "--operator", OPERATOR, *named)
-        async with asyncio.TaskGroup() as group:
-            for role, name in holders:
-                folder = self.state / role / name if role == "brain" else self.state / role
-                if not _is_fresh(IdentityFiles(folder / "identity")):
-                    group.create_task(self._command("vault", "issue", role, name))
+            return
+        holders = [("vault", "vault"), ("sessiond", "sessiond"), ("operator", OPERATOR)]
+        holders += [("brain", name) for name in self.options.brains]
+        stale = []
+        for role, name in holders:
+            folder = self.state / role / name if role == "brain" else self.state / role
+            if not _is_fresh(IdentityFiles(folder / "identity")):
+                stale += [role, name]
+        if stale:
+            await self._command("vault", "issue", *stale)
 
-    async def _practice(self, kept: Kept) -> None:
-        listen = f"{HOST}:{kept.ports['practice']}"
+    async def _practice(self, listen: str) -> None:
         flags = [flag for path in self.options.scripts for flag in ("--script", str(path))]
         await self._child("practice", "practice", "serve", "--listen", listen, *flags, state=False)
 
-    async def _brain(self, name: str, at: Mapping[str, str]) -> None:
+    async def _brain(self, name: str, at: Mapping[str, str]) -> Child:
         environ = _without_keys()
         if self.options.practice:
             environ["ANTHROPIC_BASE_URL"] = f"http://{at['practice']}"
@@ -185,26 +191,22 @@ class Dev:
         else:
             environ |= {key: os.environ[key] for key in _KEYS if key in os.environ}
         term = self.options.lease_term
-        await self._child(
+        return await self._child(
             name, "brain", "run", "--name", name,
             "--listen", at[name], "--enroll-listen", at[f"{name}-enroll"],
             "--sessiond", at["sessiond"], "--vault", at["vault"],
             *(() if term is None else ("--lease-term", str(term))),
-            environ=environ,
+            environ=environ, held=True,
         )  # fmt: skip
 
-    async def _daemon(self, *, enrolled: bool) -> Child:
-        # Its token comes by stdin once there is one; until then it starts up.
-        token = () if enrolled else ("--token-file", "-")
-        return await self._child("daemon", "hand", "run", *token, stdin=not enrolled)
+    async def _token(self, at: Mapping[str, str]) -> "Token":
+        # Late, while the children load: these load gRPC.
+        from carpal.operator.connection import find
+        from carpal.operator.fleet import make_token
 
-    async def _token(self, at: Mapping[str, str]) -> Token:
         found = find(state=self.state, environ={})
         enroll = at[f"{self.options.brains[0]}-enroll"]
         return await make_token(found, name=DAEMON, pool="", ttl=TOKEN_LIFE, enroll=enroll)
-
-    def _is_enrolled(self) -> bool:
-        return _is_fresh(IdentityFiles(self.state / "hand" / "identity"))
 
     async def _child(
         self,
@@ -212,6 +214,7 @@ class Dev:
         *arguments: str,
         environ: Mapping[str, str] | None = None,
         stdin: bool = False,
+        held: bool = False,
         state: bool = True,
     ) -> Child:
         child = await children.start(
@@ -220,6 +223,7 @@ class Dev:
             log=self.state / "logs" / f"{name}.log",
             environ=_without_keys() if environ is None else environ,
             stdin=stdin,
+            held=held,
         )
         self._children.append(child)
         return child
@@ -315,7 +319,7 @@ class Dev:
         click.echo("\n".join(lines))
 
 
-async def _give_token(daemon: Child, token: Token) -> None:
+async def _give_token(daemon: Child, token: "Token") -> None:
     pipe = daemon.process.stdin
     if pipe is None:
         raise RuntimeError("the daemon was started without a pipe for its token")

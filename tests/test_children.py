@@ -58,6 +58,35 @@ async def test_a_child_is_ready_with_its_facts_and_ends_on_term(
     assert await child.ended() == "ended with exit code 0"
 
 
+async def test_a_held_child_serves_once_it_is_released(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    child = await children.start(
+        "practice",
+        ["practice", "serve", "--listen", "127.0.0.1:0"],
+        log=tmp_path / "log",
+        environ=environ,
+        held=True,
+    )
+    ready = asyncio.create_task(child.ready())
+    async with asyncio.timeout(SECONDS):
+        assert not (await asyncio.wait({ready}, timeout=2.0))[0]
+        child.release()
+        child.release()
+        assert (await ready)["address"].startswith("127.0.0.1:")
+        await children.end([child])
+    assert await child.ended() == "ended with exit code 0"
+
+
+async def test_a_held_child_can_be_ended(tmp_path: Path, environ: dict[str, str]) -> None:
+    child = await children.start(
+        "practice", ["practice", "serve"], log=tmp_path / "log", environ=environ, held=True
+    )
+    async with asyncio.timeout(SECONDS):
+        await children.end([child])
+    assert not child.is_alive()
+
+
 async def test_a_child_that_fails_to_start_says_why_in_one_line(
     tmp_path: Path, environ: dict[str, str]
 ) -> None:

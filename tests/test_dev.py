@@ -90,7 +90,11 @@ async def test_it_brings_everything_up_and_runs_a_session_and_leaves_nothing(
         pids = list(up.facts["pids"].values())
         supervisors = [pid for pid in children.all_pids() if str(tmp_path) in command_line(pid)]
         assert len(supervisors) > len(pids)
-        await up.stop()
+        assert up.process.stdout is not None
+        up.process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(SECONDS):
+            last, _ = await up.process.communicate()
+        assert last.decode() == f"stopped; state kept in {tmp_path / 'state'}\n"
         assert up.process.returncode == 0
     assert [pid for pid in children.all_pids() if str(tmp_path) in command_line(pid)] == []
     assert not (tmp_path / "ready.json").exists()
