@@ -238,10 +238,13 @@ class Transcript:
     # One method an event type.
 
     def _on_session_updated(self, entry: Entry) -> None:
-        if "agent" in entry.data:
-            self.agent = entry.data["agent"]
-        if "hands" in entry.data:
-            self.hand_specs = entry.data["hands"]
+        agent = dict(entry.data.get("agent", self.agent))
+        hands = {
+            name: dict(spec) for name, spec in entry.data.get("hands", self.hand_specs).items()
+        }
+        if not all(isinstance(spec["type"], str) for spec in hands.values()):
+            raise ValueError("a hand without a type")
+        self.agent, self.hand_specs = agent, hands
 
     def _on_session_status_running(self, entry: Entry) -> None:
         self.running = True

@@ -201,3 +201,12 @@ def test_hands_that_may_exist_are_all_to_be_released() -> None:
     log.add("hand.provision_failed", {"hand_id": "h3", "name": "shell", "reason": "X"})
     log.add("hand.released", {"hand_id": "h2", "name": "shell"})
     assert [hand.hand_id for hand in log.transcript.unreleased_hands()] == ["h1", "h3"]
+
+
+@pytest.mark.parametrize("hands", [[], {"a": "process"}, {"a": {}}, {"a": {"type": 1}}])
+def test_an_update_that_is_none_leaves_agent_and_hands_as_they_were(hands: Any) -> None:
+    log = Log()
+    log.add("session.updated", {"agent": {"model": "other"}, "hands": hands or "none"})
+    assert log.transcript.agent["model"] == "m"
+    assert list(log.transcript.hand_specs) == ["shell", "build"]
+    assert len(log.transcript.malformed) == 1
