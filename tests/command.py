@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from carpal.process import interpreter
+from tests.pace import SCALE
 
 ROOT = Path(__file__).parent.parent
-SECONDS = 20.0
+SECONDS = 20.0 * SCALE
 """How long a command may take; on a loaded machine starting Python alone takes one."""
 
 

@@ -12,8 +12,9 @@ import pytest
 from carpal import children
 from carpal.errors import Broken
 from tests.command import Command
+from tests.pace import SCALE
 
-SECONDS = 20.0
+SECONDS = 20.0 * SCALE
 
 
 @pytest.fixture

@@ -18,13 +18,14 @@ from sessiond.parts import Parts, running
 from sessiond.service import SessionService
 from sessiond.sqlite import SqliteStore
 from sessiond.tickets import Tickets
+from tests.pace import SCALE
 from tests.pki import Pki
 from tests.sessiond.clocks import FakeClock
 
 if TYPE_CHECKING:
     from carpal.v1.session_pb2_grpc import SessionAsyncStub  # known to the stubs alone
 
-WAIT = 10.0
+WAIT = 10.0 * SCALE
 """Seconds that any wait of these tests may take before it counts as a hang."""
 
 

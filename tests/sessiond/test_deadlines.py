@@ -11,10 +11,11 @@ from sessiond.leases import Wanted
 from sessiond.parts import Parts, running
 from sessiond.runnable import Try
 from sessiond.sqlite import SqliteStore
+from tests.pace import SCALE
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import BRAIN, SELF, Desk, message
 
-WAIT = 10.0
+WAIT = 10.0 * SCALE
 
 
 @pytest.fixture

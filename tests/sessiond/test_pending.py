@@ -4,9 +4,10 @@ import asyncio
 
 from carpal.status import Reason
 from sessiond.pending import Pending, Watchers
+from tests.pace import SCALE
 from tests.sessiond.desk import refused
 
-WAIT = 10.0
+WAIT = 10.0 * SCALE
 
 
 async def test_values_are_merged_by_key_and_keep_their_turn() -> None:

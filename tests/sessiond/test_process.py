@@ -19,8 +19,8 @@ from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from carpal.v1.session_pb2_grpc import SessionStub
 from tests.command import Command
-from tests.pki import Pki
 from tests.pace import SCALE
+from tests.pki import Pki
 from tests.world import Running, World
 
 WAIT = 30.0 * SCALE

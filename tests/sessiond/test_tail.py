@@ -11,11 +11,12 @@ from sessiond.append import append
 from sessiond.parts import Parts, running
 from sessiond.rows import Group, NewEvent
 from sessiond.tail import SLICE_BYTES, SLICE_EVENTS
+from tests.pace import SCALE
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import ADA, BRAIN, EVE, SELF, Desk, message, refused
 from tests.sessiond.test_deadlines import NotClosed
 
-WAIT = 20.0
+WAIT = 20.0 * SCALE
 
 
 @pytest.fixture

@@ -13,10 +13,11 @@ from sessiond.rows import Changes, Group, NewEvent
 from sessiond.sqlite import SqliteStore
 from sessiond.store import StoreBroken, Transaction
 from sessiond.writer import Writer
+from tests.pace import SCALE
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import ADA, Desk, message, refused, reply
 
-WAIT = 10.0
+WAIT = 10.0 * SCALE
 
 
 class Gate:
