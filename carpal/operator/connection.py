@@ -81,8 +81,8 @@ def find(
         config if config.exists() else None,
         environ,
     )
-    for name in ("sessiond", "vault"):
-        check_address(getattr(endpoints, name), name)
+    for name, flag in (("sessiond", sessiond), ("vault", vault)):
+        check_address(getattr(endpoints, name), name if flag is None else f"--{name}")
     named = environ.get("CARPAL_IDENTITY")
     files = IdentityFiles(identity or (Path(named) if named else folder / "identity"))
     if not files.exists():

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from carpal.operator.events import appender, data_of, object_in, printable, text_in, time_of
+from carpal.operator.events import (
+    appender,
+    data_of,
+    missing_hand,
+    object_in,
+    printable,
+    text_in,
+    time_of,
+)
 from carpal.operator.excerpt import without_remark
 from carpal.v1 import types_pb2
 
@@ -133,6 +141,8 @@ class Timeline:
         if tell is None:
             return Line(at, event.type, event.data.decode(errors="replace"))
         what, content = tell(data)
+        if missing := missing_hand(event, data):
+            what, content = "no hand", "{} could not be had: {}".format(*missing)
         if event.type == "session.updated" and event.position == 1:
             what = "created"
         if event.type == "hand.provision_requested":
@@ -232,7 +242,7 @@ _TELL: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "agent.tool_result": _result,
     "hand.provision_requested": _hand("hand asked for", "({}) from {}", "type", "daemon"),
     "hand.provisioned": _hand("hand ready", "on {}", "daemon"),
-    "hand.provision_failed": _hand("no hand", "could not be had: {}", "message"),
+    "hand.provision_failed": _hand("no hand", ""),
     "hand.lost": _hand("hand lost", "is gone: {}", "reason"),
     "hand.released": _hand("hand released", ""),
     "hand.late_result": lambda data: ("late result", text_in(data) or result_summary(data)),
