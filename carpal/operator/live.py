@@ -22,6 +22,10 @@ from carpal.operator.excerpt import unseen
 from carpal.operator.timeline import call_summary, duration, remarks, result_summary
 from carpal.v1 import orchestrator_pb2, types_pb2
 
+SETTLED = 0.25
+"""Seconds after which a watch has surely begun: a request whose first delta comes later,
+and that was not under way before, is seen from its start."""
+
 
 class _Output:
     """One call's output so far: bytes to text, across chunks that split a character."""
@@ -58,6 +62,12 @@ class Live:
         """By model request whose deltas we get from the first on."""
         self._asked = False
         """The watch saw a model being asked, so the next request's deltas are whole."""
+        self._since: float | None = None
+        """When the watch began."""
+        self._begun: set[str] = set()
+        """Model requests that the log says are under way."""
+        self._late: set[str] = set()
+        """Model requests of whose deltas some may have been missed."""
         self._told: set[str] = set()
         """Model requests and calls whose end is in the log: later moments are stale."""
         self._outputs: dict[str, _Output] = {}
@@ -68,9 +78,10 @@ class Live:
         self._writer = ""
         """Whose text the line begun is."""
 
-    def watching(self) -> None:
+    def watching(self, now: float) -> None:
         """A watch begins: moments before it were missed, so a reply half-way is left to the log."""
-        self._asked = False
+        self._asked, self._since = False, now
+        self._late |= self._begun | self._screens.keys()
         self._screens.clear()
 
     def event(self, event: types_pb2.Event) -> str:
@@ -80,21 +91,26 @@ class Live:
         show = self._shows.get(event.type)
         return said + (show(self, event, data) if show else "")
 
-    def moment(self, moment: orchestrator_pb2.WatchResponse) -> str:
+    def moment(self, moment: orchestrator_pb2.WatchResponse, now: float) -> str:
         """What a moment adds; nothing when the log already told it."""
         which = moment.WhichOneof("moment")
         if which == "text":
-            return self._delta(moment.text)
+            return self._delta(moment.text, now)
         if which == "output" and moment.output.call_id not in self._told:
             return self._output(moment.output)
         if which == "phase" and moment.phase.name == "model":
             self._asked = True
         return ""
 
-    def _delta(self, delta: orchestrator_pb2.TextDelta) -> str:
+    def _delta(self, delta: orchestrator_pb2.TextDelta, now: float) -> str:
         request = delta.model_request_id
-        if self._asked:
-            self._screens[request], self._asked = Printable(), False
+        if request not in self._screens and request not in self._late:
+            settled = self._since is not None and now - self._since >= SETTLED
+            if self._asked or settled:
+                self._screens[request] = Printable()
+            else:
+                self._late.add(request)
+            self._asked = False
         screen = self._screens.get(request)
         if screen is None or delta.thinking or request in self._told:
             return ""
@@ -114,6 +130,16 @@ class Live:
             return ""
         before, self._driver = self._driver, name
         return self._line(f"[{name} takes over from {before}]") if before else ""
+
+    def _asking(self, event: types_pb2.Event, data: dict[str, Any]) -> str:
+        self._begun.add(event.id)
+        return ""
+
+    def _answered(self, event: types_pb2.Event, data: dict[str, Any]) -> str:
+        request = str(data.get("model_request_start_id"))
+        self._begun.discard(request)
+        self._late.discard(request)
+        return ""
 
     def _message(self, event: types_pb2.Event, data: dict[str, Any]) -> str:
         request = str(data.get("model_request_start_id"))
@@ -179,6 +205,8 @@ class Live:
 
     _shows: ClassVar[dict[str, Callable[["Live", types_pb2.Event, dict[str, Any]], str]]] = {
         "agent.message": _message,
+        "span.model_request_start": _asking,
+        "span.model_request_end": _answered,
         "agent.tool_use": _call,
         "agent.tool_result": _result,
         "hand.lost": _hand,

@@ -1,6 +1,7 @@
 """What a person sees: live output and lines on stdout, notices on stderr."""
 
 import json
+import time
 from collections.abc import Mapping
 
 import click
@@ -38,11 +39,11 @@ class LiveScreen:
 
     def moment(self, moment: orchestrator_pb2.WatchResponse) -> None:
         """Show a delta or a piece of output."""
-        self._write(self._live.moment(moment))
+        self._write(self._live.moment(moment, time.monotonic()))
 
     def watching(self) -> None:
         """Leave a reply that is half-way to the log."""
-        self._live.watching()
+        self._live.watching(time.monotonic())
 
     def notice(self, text: str) -> None:
         """Say it on stderr."""

@@ -1,8 +1,19 @@
 """Live output shows each word once, whichever of log and moments comes first."""
 
-from carpal.operator.live import Live
+from carpal.operator import live as module
+from carpal.operator.live import SETTLED
 from carpal.v1 import orchestrator_pb2, types_pb2
 from tests.operator.log import BRAIN, OPERATOR, OTHER_BRAIN, Log, finished_turn, text
+
+
+class Live(module.Live):
+    """With a clock that stands still unless a test says the time."""
+
+    def moment(self, moment: orchestrator_pb2.WatchResponse, now: float = 0.0) -> str:
+        return super().moment(moment, now)
+
+    def watching(self, now: float = 0.0) -> None:
+        super().watching(now)
 
 
 def delta(request: str, words: str, *, thinking: bool = False) -> orchestrator_pb2.WatchResponse:
@@ -67,6 +78,22 @@ def test_a_reply_that_was_half_way_when_the_watch_began_is_shown_whole_and_once(
     live, log = Live(), Log()
     live.watching()
     assert live.moment(delta("r", "lo")) == ""
+    assert live.event(said(log, "Hello")) == "Hello\n"
+
+
+def test_a_reply_that_begins_once_the_watch_has_settled_is_shown_as_it_comes() -> None:
+    live, log = Live(), Log()
+    live.watching()
+    live.event(log.add("span.model_request_start", event_id="r"))
+    assert live.moment(delta("r", "Hel"), SETTLED) == "Hel"
+    assert live.event(said(log, "Hello")) == "lo\n"
+
+
+def test_a_reply_under_way_before_the_watch_began_is_not_shown_however_slow_it_is() -> None:
+    live, log = Live(), Log()
+    live.event(log.add("span.model_request_start", event_id="r"))
+    live.watching()
+    assert live.moment(delta("r", "lo"), SETTLED * 9) == ""
     assert live.event(said(log, "Hello")) == "Hello\n"
 
 
