@@ -1,0 +1,109 @@
+"""Hands are made at their first use, by intent in the log, and one at a time for a name."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from brain.transcript import New
+from carpal.errors import refuse
+from carpal.status import Reason
+from carpal.v1 import hand_pb2
+from tests.brain.stage import WAIT, Stage, daemon_row
+
+
+async def test_the_wish_is_in_the_log_before_the_hand_and_the_hand_before_the_call(
+    driven: Stage,
+) -> None:
+    (told,) = await driven.settle(await driven.call())
+    assert told["outcome"] == "ok"
+    kinds = await driven.kinds()
+    assert kinds[-3:] == ["hand.provision_requested", "hand.provisioned", "agent.tool_result"]
+    assert driven.hands.arms() == ["provision", "claim", "execute", "acknowledge"]
+    (hand,) = driven.driver.transcript.live_hands()
+    assert (hand.daemon, hand.journal_id, hand.boot_id, hand.sequence) == ("d1", "j", "b", 2)
+
+
+async def test_a_wish_of_an_earlier_driver_is_asked_for_by_its_id(driven: Stage) -> None:
+    wish = {
+        "hand_id": "hand_9",
+        "name": "shell",
+        "type": "process",
+        "daemon": "d1",
+        "orphan_deadline": 60.0,
+    }
+    await driven.driver.append(New("hand.provision_requested", wish))
+    await driven.settle(await driven.call())
+    (request,) = driven.hands.asked_for("provision")
+    assert (request.hand_id, request.orphan_deadline.seconds) == ("hand_9", 60)
+    assert "hand.provision_requested" not in (await driven.kinds())[-3:]
+
+
+async def test_calls_that_wait_for_the_same_hand_share_it(driven: Stage) -> None:
+    calls = [await driven.call(), await driven.call()]
+    told = await driven.settle(*calls)
+    assert [each["outcome"] for each in told] == ["ok", "ok"]
+    assert len(driven.hands.asked_for("provision")) == 1
+
+
+async def test_a_hand_that_cannot_be_made_is_said_in_the_log_and_to_the_model(
+    driven: Stage,
+) -> None:
+    driven.hands.script["provision"] = [refuse(Reason.PROVISION_FAILED, "no bash")]
+    (told,) = await driven.settle(await driven.call())
+    assert told["outcome"] == "error"
+    assert "no bash" in told["content"][0]["text"]
+    assert (await driven.kinds())[-2:] == ["hand.provision_failed", "agent.tool_result"]
+    (again,) = await driven.settle(await driven.call())
+    assert again["outcome"] == "ok", "another hand is made for the next call"
+    first, second = driven.hands.asked_for("provision")
+    assert first.hand_id != second.hand_id
+
+
+async def test_a_daemon_out_of_reach_is_asked_again_for_the_same_hand(driven: Stage) -> None:
+    driven.hands.script["provision"] = [refuse(Reason.DAEMON_NOT_LINKED, "cut")]
+    (told,) = await driven.settle(await driven.call())
+    assert told["outcome"] == "ok"
+    first, second = driven.hands.asked_for("provision")
+    assert first.hand_id == second.hand_id
+
+
+async def test_a_hand_nobody_named_is_no_hand(driven: Stage) -> None:
+    await driven.driver.append(New("session.updated", {"hands": {}}))
+    (told,) = await driven.settle(await driven.call())
+    assert (told["outcome"], driven.hands.asked) == ("error", [])
+    assert "there is no hand 'shell'" in told["content"][0]["text"]
+
+
+async def test_an_interrupt_ends_the_wait_for_a_hand(driven: Stage) -> None:
+    asked = asyncio.Event()
+
+    async def never(_: Any) -> AsyncGenerator[Any, None]:
+        asked.set()
+        await asyncio.Event().wait()
+        yield hand_pb2.ProvisionResponse()
+
+    driven.hands.script["provision"] = [never]
+    settling = asyncio.create_task(driven.settle(await driven.call()))
+    async with asyncio.timeout(WAIT):
+        await asked.wait()
+        await driven.interrupt()
+        (told,) = await settling
+    assert told["outcome"] == "cancelled"
+
+
+async def test_progress_and_waiting_are_told_to_watchers(driven: Stage) -> None:
+    directory = driven.fleet.directory
+    directory.daemons["d1"] = daemon_row(live=False)
+    progress = hand_pb2.ProvisionResponse(progress=hand_pb2.ProvisionProgress(message="pulling"))
+    (made,) = driven.hands._provision(hand_pb2.ProvisionRequest())
+    driven.hands.script["provision"] = [[progress, made]]
+    with driven.hub.watching("sesn_1") as moments:
+        settling = asyncio.create_task(driven.settle(await driven.call()))
+        async with asyncio.timeout(WAIT):
+            waiting = await moments.get()
+            directory.daemons["d1"] = daemon_row()
+            await directory.notify()
+            pulling = await moments.get()
+            await settling
+    assert "waiting: no connected daemon" in waiting.phase.detail
+    assert pulling.phase.detail == "shell: pulling"
