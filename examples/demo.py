@@ -37,7 +37,6 @@ SIDE_EFFECT = (
 
 TAKEOVER_SECONDS = 12.0
 """A brain's lease of 10 seconds, and 2."""
-FIRST_REQUEST_MS = 50.0
 
 
 class Failed(Exception):
@@ -64,7 +63,8 @@ async def show() -> int:
             first_ms = await first_request_ms(operator, facts, first)
             survived = await kill_the_brain(root, facts, operator)
     once = survived["side_effects"] == 1 and survived["true_output"]
-    swift = survived["takeover_seconds"] <= TAKEOVER_SECONDS and first_ms <= FIRST_REQUEST_MS
+    swift = survived["takeover_seconds"] <= TAKEOVER_SECONDS
+    say(f"the first model request left {first_ms} ms after the message was accepted")
     report = {
         "ok": fixed and once and swift,
         "sessions": [first, survived["session_id"]],
