@@ -1,0 +1,54 @@
+"""What the log says of a call that ended, and of one that never will."""
+
+import json
+
+import pytest
+
+from brain.results import TEXT_BYTES, gone, not_run, result_event, settled
+from brain.transcript import Call, Hand
+from carpal.v1 import hand_pb2
+
+CALL = Call("c", 3, "bash", "shell", {}, "r")
+HAND = Hand("hand_1", "shell", "process", "d1", {}, 600.0, 1)
+
+
+def test_a_result_says_where_it_came_from_and_where_it_stands_in_the_journal() -> None:
+    result = hand_pb2.Result(outcome=hand_pb2.OUTCOME_ERROR, content="no", exit_code=3, sequence=9)
+    event = result_event(CALL, HAND, result)
+    assert event.type == "agent.tool_result"
+    assert event.data == {
+        "tool_use_id": "c",
+        "content": [{"type": "text", "text": "no"}],
+        "is_error": True,
+        "outcome": "error",
+        "hand_id": "hand_1",
+        "sequence": 9,
+        "exit_code": 3,
+    }
+
+
+def test_a_result_without_an_exit_code_has_none() -> None:
+    event = result_event(CALL, HAND, hand_pb2.Result(outcome=hand_pb2.OUTCOME_OK))
+    assert "exit_code" not in event.data
+    assert event.data["is_error"] is False
+
+
+@pytest.mark.parametrize("text", ["x" * 2_000_000, "\x00" * 500_000, "€" * 700_000, '"' * 950_000])
+def test_whatever_a_hand_says_fits_in_an_event(text: str) -> None:
+    result = hand_pb2.Result(outcome=hand_pb2.OUTCOME_OK, content=text)
+    data = result_event(CALL, HAND, result).data
+    assert len(json.dumps(data, ensure_ascii=False).encode()) < TEXT_BYTES + 1000
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"), [(True, "may have partly happened"), (False, "did not run")]
+)
+def test_a_lost_hands_call_says_whether_it_may_have_begun(sent: bool, words: str) -> None:
+    data = gone(CALL, HAND, "why", sent=sent).data
+    assert (data["outcome"], data["is_error"]) == ("lost", True)
+    assert words in data["content"][0]["text"]
+
+
+def test_a_call_settled_without_a_hand_names_none() -> None:
+    assert "hand_id" not in settled(CALL, "error", "x").data
+    assert "hand_id" not in not_run("c", "x").data
