@@ -1,0 +1,215 @@
+"""The guard: role and dates are checked at every RPC, and a stream ends with its certificate."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from carpal.client import dial, rpc_errors
+from carpal.errors import CarpalError, refuse
+from carpal.identity import Role
+from carpal.server import Context, Server, caller, not_built, serve
+from carpal.status import Reason
+from carpal.tls import IdentityFiles, server_credentials
+from carpal.v1 import (
+    enrollment_pb2,
+    enrollment_pb2_grpc,
+    orchestrator_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
+)
+from carpal.v1 import orchestrator_pb2 as pb
+from tests.pace import SCALE
+from tests.pki import Pki
+
+WAIT = 10.0 * SCALE
+
+
+class Orchestrator(orchestrator_pb2_grpc.OrchestratorServicer):
+    """Answers with who asked, and breaks in every way a handler can."""
+
+    Connect = Attach = DrainDaemon = QuarantineDaemon = not_built
+    ReadBlob = WriteBlob = ListHands = not_built
+
+    def __init__(self) -> None:
+        self.raises: BaseException | None = None
+        self.ended = asyncio.Event()
+
+    async def Wake(self, request: pb.WakeRequest, context: Context) -> pb.WakeResponse:
+        """The caller's name, as the event's id."""
+        if self.raises is not None:
+            raise self.raises
+        answer = pb.WakeResponse()
+        answer.event.id = caller(context).name
+        return answer
+
+    async def ListDaemons(
+        self, request: pb.ListDaemonsRequest, context: Context
+    ) -> pb.ListDaemonsResponse:
+        """Nothing."""
+        return pb.ListDaemonsResponse()
+
+    async def Watch(
+        self, request: pb.WatchRequest, context: Context
+    ) -> AsyncIterator[pb.WatchResponse]:
+        """One moment, and then for ever none."""
+        try:
+            yield pb.WatchResponse()
+            await asyncio.Event().wait()
+        finally:
+            self.ended.set()
+
+
+class Enrolling(enrollment_pb2_grpc.EnrollmentServicer):
+    """What an enrolment port serves."""
+
+    Enroll = Renew = Retire = not_built
+
+    async def Diagnose(
+        self, request: enrollment_pb2.DiagnoseRequest, context: Context
+    ) -> enrollment_pb2.DiagnoseResponse:
+        """Nothing."""
+        return enrollment_pb2.DiagnoseResponse()
+
+
+@pytest.fixture
+def pki(tmp_path: Path) -> Pki:
+    return Pki(tmp_path / "pki")
+
+
+@pytest.fixture
+def service() -> Orchestrator:
+    return Orchestrator()
+
+
+def register(server: grpc.aio.Server, service: Orchestrator) -> None:
+    orchestrator_pb2_grpc.add_OrchestratorServicer_to_server(service, server)
+    enrollment_pb2_grpc.add_EnrollmentServicer_to_server(Enrolling(), server)
+
+
+@pytest.fixture
+async def server(pki: Pki, service: Orchestrator) -> AsyncIterator[Server]:
+    """A brain's port."""
+    credentials = server_credentials(pki.issue(Role.BRAIN, "b"))
+    async with serve("127.0.0.1:0", credentials, lambda to: register(to, service)) as serving:
+        yield serving
+
+
+async def wake(server: Server, files: IdentityFiles) -> str:
+    """Ask as someone; the name the server saw."""
+    async with dial(server.address, Role.BRAIN, files) as channel:
+        stub = orchestrator_pb2_grpc.OrchestratorStub(channel)
+        with rpc_errors("the brain"):
+            answer = await stub.Wake(pb.WakeRequest(session_id="s"), timeout=WAIT)
+    return answer.event.id
+
+
+async def refused(server: Server, files: IdentityFiles) -> CarpalError:
+    """Why it may not."""
+    with pytest.raises(CarpalError) as caught:
+        await wake(server, files)
+    return caught.value
+
+
+async def test_a_caller_is_who_its_certificate_says(server: Server, pki: Pki) -> None:
+    assert await wake(server, pki.issue(Role.OPERATOR, "ada")) == "ada"
+    assert await wake(server, pki.issue(Role.BRAIN, "b2")) == "b2"
+
+
+@pytest.mark.parametrize("role", [Role.DAEMON, Role.SESSIOND, Role.VAULT])
+async def test_a_role_without_the_row_is_refused_by_name(
+    server: Server, pki: Pki, role: Role
+) -> None:
+    error = await refused(server, pki.issue(role, "x"))
+    assert error.reason is Reason.ROLE_NOT_ALLOWED
+    assert f"role {role} may not call Orchestrator/Wake" in error.message
+
+
+async def test_another_domains_certificate_gets_no_connection(
+    server: Server, tmp_path: Path
+) -> None:
+    stranger = Pki(tmp_path / "other").issue(Role.OPERATOR, "eve")
+    assert (await refused(server, stranger)).reason is Reason.UNREACHABLE
+
+
+async def test_a_service_that_is_not_served_here_is_unimplemented(server: Server, pki: Pki) -> None:
+    async with dial(server.address, Role.BRAIN, pki.issue(Role.OPERATOR, "ada")) as channel:
+        stub = session_pb2_grpc.SessionStub(channel)
+        with pytest.raises(CarpalError) as caught, rpc_errors("the brain"):
+            await stub.GetSession(session_pb2.GetSessionRequest(), timeout=WAIT)
+    assert caught.value.reason is Reason.NOT_BUILT
+
+
+async def test_a_stream_ends_when_its_certificate_does_and_its_handler_is_cleaned_up(
+    server: Server, pki: Pki, service: Orchestrator
+) -> None:
+    soon = datetime.now(UTC) + timedelta(seconds=2 * SCALE)
+    files = pki.issue(Role.OPERATOR, "ada", not_after=soon)
+    async with dial(server.address, Role.BRAIN, files) as channel:
+        stub = orchestrator_pb2_grpc.OrchestratorStub(channel)
+        stream = stub.Watch(pb.WatchRequest(session_id="s"), timeout=WAIT)
+        assert isinstance(await stream.read(), pb.WatchResponse)
+        with pytest.raises(CarpalError) as caught, rpc_errors("the brain"):
+            await stream.read()
+        assert caught.value.reason is Reason.CERTIFICATE_EXPIRED
+        assert service.ended.is_set()
+        assert datetime.now(UTC) >= soon.replace(microsecond=0)
+        # The connection stands, and what is asked on it is refused all the same.
+        with pytest.raises(CarpalError) as caught, rpc_errors("the brain"):
+            await stub.Wake(pb.WakeRequest(session_id="s"), timeout=WAIT)
+        assert caught.value.reason is Reason.CERTIFICATE_EXPIRED
+
+
+@pytest.mark.parametrize(
+    ("raised", "reason"),
+    [
+        (refuse(Reason.SESSION_NOT_FOUND, "no session 's'"), Reason.SESSION_NOT_FOUND),
+        (NotImplementedError(), Reason.NOT_BUILT),
+        (ExceptionGroup("g", [refuse(Reason.STALE_EPOCH, "one")]), Reason.STALE_EPOCH),
+        (ValueError("secret"), Reason.INTERNAL),
+        (TimeoutError(), Reason.INTERNAL),
+    ],
+)
+async def test_what_a_handler_raises_is_a_status_and_a_bug_tells_nothing_of_itself(
+    server: Server, pki: Pki, service: Orchestrator, raised: Exception, reason: Reason
+) -> None:
+    service.raises = raised
+    error = await refused(server, pki.issue(Role.OPERATOR, "ada"))
+    assert error.reason is reason
+    assert "secret" not in str(error)
+
+
+async def test_the_enrolment_port_serves_enrolment_to_anyone_and_nothing_else(
+    pki: Pki, service: Orchestrator
+) -> None:
+    credentials = server_credentials(pki.issue(Role.BRAIN, "b"), require_client=False)
+    port = serve("127.0.0.1:0", credentials, lambda to: register(to, service), authorize=False)
+    trusting = grpc.ssl_channel_credentials(pki.ca_pem)
+    options = [("grpc.ssl_target_name_override", f"brain.{pki.trust_domain}")]
+    async with (
+        port as server,
+        grpc.aio.secure_channel(server.address, trusting, options=options) as channel,
+    ):
+        enrolling = enrollment_pb2_grpc.EnrollmentStub(channel)
+        await enrolling.Diagnose(enrollment_pb2.DiagnoseRequest(), timeout=WAIT)
+        stub: Any = orchestrator_pb2_grpc.OrchestratorStub(channel)
+        for ask in (stub.Wake(pb.WakeRequest()), stub.ListDaemons(pb.ListDaemonsRequest())):
+            with pytest.raises(CarpalError) as caught, rpc_errors("the brain"):
+                await ask
+            assert caught.value.reason is Reason.ROLE_NOT_ALLOWED
+        with pytest.raises(CarpalError) as caught, rpc_errors("the brain"):
+            await stub.Watch(pb.WatchRequest()).read()
+        assert caught.value.reason is Reason.ROLE_NOT_ALLOWED
+
+
+async def test_a_port_that_is_taken_is_said(server: Server, pki: Pki) -> None:
+    credentials = server_credentials(pki.issue(Role.BRAIN, "b"))
+    with pytest.raises(CarpalError) as caught:
+        async with serve(server.address, credentials, lambda to: None):
+            pass
+    assert caught.value.reason is Reason.ADDRESS_IN_USE
+    assert server.address in caught.value.message
