@@ -1,0 +1,157 @@
+"""A brain's port in this process, before a real sessiond, and daemons that a test scripts."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+
+from brain.directory import Directory
+from brain.fleet import Fleet
+from brain.hands_at import Peers
+from brain.leases import LeaseKeeper
+from brain.orchestrator import OrchestratorService
+from brain.relay import HandRelay
+from brain.watch import WatchHub
+from carpal.client import dial
+from carpal.identity import Role
+from carpal.server import serve
+from carpal.tls import server_credentials
+from carpal.v1 import hand_pb2, hand_pb2_grpc, orchestrator_pb2_grpc
+from carpal.v1 import orchestrator_pb2 as pb
+from tests.brain.stage import WAIT
+from tests.sessiond.serving import Serving
+
+
+class Brain:
+    """One brain's fleet and what it serves."""
+
+    def __init__(self, sessions: Serving, name: str, fleet: Fleet, hub: WatchHub) -> None:
+        self.sessions = sessions
+        self.name = name
+        self.fleet = fleet
+        self.hub = hub
+        self.address = ""
+
+    @asynccontextmanager
+    async def asked_by(
+        self, role: Role, name: str, workspace: str = ""
+    ) -> AsyncIterator[grpc.aio.Channel]:
+        """A channel as someone."""
+        files = self.sessions.pki.issue(role, name, workspace)
+        async with dial(self.address, Role.BRAIN, files) as channel:
+            yield channel
+
+    async def sees(self, holds: Callable[[Fleet], bool]) -> None:
+        """Until something is true of the fleet."""
+        async with asyncio.timeout(WAIT):
+            while not holds(self.fleet):
+                await self.fleet.directory.wait_change(0.05)
+
+
+@asynccontextmanager
+async def brain(sessions: Serving, name: str = "brain-1") -> AsyncIterator[Brain]:
+    """A brain that serves."""
+    stub = await sessions.brain(name)
+    files = sessions.pki.issue(Role.BRAIN, name)
+    me = files.load().identity
+    directory, keeper, hub = Directory(stub), LeaseKeeper(stub, 10.0), WatchHub()
+    peers = Peers(files)
+    fleet = Fleet(directory, keeper, peers, me)
+    orchestrator = OrchestratorService(stub, fleet, hub, peers, me=me, lease_left=lambda: 10.0)
+
+    def register(server: grpc.aio.Server) -> None:
+        orchestrator_pb2_grpc.add_OrchestratorServicer_to_server(orchestrator, server)
+        hand_pb2_grpc.add_HandServicer_to_server(HandRelay(fleet), server)
+
+    async with serve("127.0.0.1:0", server_credentials(files), register) as server:
+        made = Brain(sessions, name, fleet, hub)
+        made.address = keeper.address = server.address
+        following = asyncio.create_task(directory.follow_daemons())
+        try:
+            yield made
+        finally:
+            fleet.end_links(None)
+            following.cancel()
+            await asyncio.wait({following})
+            await peers.close()
+
+
+class Daemon:
+    """A daemon's end of a link: what it is asked, and what it says."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.asked: asyncio.Queue[pb.Request] = asyncio.Queue()
+        self.abandoned: asyncio.Queue[int] = asyncio.Queue()
+        self.welcome = pb.Welcome()
+        self.goodbye = ""
+        self.welcomed = asyncio.Event()
+        self.reading = asyncio.create_task(self._read())
+
+    async def say(self, **message: Any) -> None:
+        """Send one message."""
+        await self._stream.write(pb.ConnectRequest(messages=[pb.DaemonMessage(**message)]))
+
+    async def reply(self, request: pb.Request, *, last: bool = True, **answer: Any) -> None:
+        """Answer."""
+        await self.say(reply=pb.Reply(request_id=request.request_id, last=last, **answer))
+
+    async def next(self) -> pb.Request:
+        """What it is asked next."""
+        async with asyncio.timeout(WAIT):
+            return await self.asked.get()
+
+    async def _read(self) -> None:
+        async for frame in self._stream:
+            for message in frame.messages:
+                kind = message.WhichOneof("kind")
+                if kind == "welcome":
+                    self.welcome = message.welcome
+                    self.welcomed.set()
+                elif kind == "request":
+                    self.asked.put_nowait(message.request)
+                elif kind == "abandon":
+                    self.abandoned.put_nowait(message.abandon.request_id)
+                elif kind == "goodbye":
+                    self.goodbye = message.goodbye.reason
+
+    async def ended(self) -> None:
+        """Until the link is over; raises what the brain ended it with."""
+        async with asyncio.timeout(WAIT):
+            await asyncio.shield(self.reading)
+
+    def cut(self) -> None:
+        """The link is gone."""
+        self._stream.cancel()
+
+
+@asynccontextmanager
+async def linked(
+    to: Brain, name: str = "d1", workspace: str = "default", *, says: str = "", last_epoch: int = 0
+) -> AsyncIterator[Daemon]:
+    """A daemon that was welcomed; raises what the brain refused it with."""
+    async with to.asked_by(Role.DAEMON, name, workspace) as channel:
+        daemon = Daemon(orchestrator_pb2_grpc.OrchestratorStub(channel).Connect())
+        hello = pb.Hello(
+            daemon_id=says or name,
+            protocol_min=1,
+            protocol_max=1,
+            capacity=pb.Capacity(hands_max=4),
+            types=[hand_pb2.HandTypeInfo(type="process")],
+            last_epoch=last_epoch,
+        )
+        await daemon.say(hello=hello)
+        waiting = asyncio.create_task(daemon.welcomed.wait())
+        try:
+            async with asyncio.timeout(WAIT):
+                both = {daemon.reading, waiting}
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not daemon.welcomed.is_set():
+                daemon.reading.result()
+            yield daemon
+        finally:
+            daemon.cut()
+            waiting.cancel()
+            await asyncio.gather(daemon.reading, waiting, return_exceptions=True)

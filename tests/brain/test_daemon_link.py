@@ -1,0 +1,131 @@
+"""A daemon's link at a brain: admitted once, superseded by a newer one, and honest when it ends."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from carpal.client import rpc_errors
+from carpal.errors import CarpalError
+from carpal.identity import Role
+from carpal.status import Reason
+from carpal.v1 import hand_pb2, hand_pb2_grpc
+from carpal.v1 import orchestrator_pb2 as pb
+from tests.brain.serving import Brain, brain, linked
+from tests.brain.stage import WAIT
+from tests.sessiond.serving import Serving
+
+
+@pytest.fixture
+async def one(sessions: Serving) -> AsyncIterator[Brain]:
+    """A brain that serves."""
+    async with brain(sessions) as serving:
+        yield serving
+
+
+async def test_a_welcome_has_the_lease_epoch_and_each_link_a_higher_one(one: Brain) -> None:
+    async with linked(one) as first:
+        assert (first.welcome.epoch, first.welcome.brain) == (1, "brain-1")
+        async with linked(one) as second:
+            assert second.welcome.epoch == 2
+            await one.sees(lambda fleet: first.goodbye != "")
+            assert "newer link" in first.goodbye
+            assert one.fleet.has("d1"), "the older link's end is not the newer one's"
+
+
+async def test_a_daemon_that_says_another_name_is_refused(one: Brain) -> None:
+    with pytest.raises(CarpalError) as caught, rpc_errors("the brain"):
+        async with linked(one, says="d2"):
+            pass
+    assert caught.value.reason is Reason.NAME_MISMATCH
+    assert not one.fleet.has("d1")
+    assert not one.fleet.has("d2")
+
+
+async def test_a_link_that_ends_fails_what_is_open_and_gives_its_lease_up(one: Brain) -> None:
+    async with linked(one) as daemon:
+        answers = (await one.fleet.connection("d1", "default")).call(
+            "list_hands", hand_pb2.ListHandsRequest()
+        )
+        asking = asyncio.ensure_future(anext(answers))
+        await daemon.next()
+        daemon.cut()
+        with pytest.raises(CarpalError) as caught:
+            await asking
+    assert caught.value.reason is Reason.DAEMON_NOT_LINKED
+    await one.sees(lambda fleet: not fleet.has("d1"))
+    await one.sees(lambda fleet: not fleet.directory.daemons["d1"].live)
+    with pytest.raises(CarpalError) as caught:
+        await one.fleet.connection("d1", "default")
+    assert caught.value.reason is Reason.DAEMON_NOT_LINKED
+
+
+async def test_another_workspace_has_no_way_to_a_daemon(one: Brain) -> None:
+    async with linked(one):
+        with pytest.raises(CarpalError) as caught:
+            await one.fleet.connection("d1", "elsewhere")
+        assert caught.value.reason is Reason.DAEMON_NOT_LINKED
+
+
+async def test_who_leaves_an_answer_abandons_it_and_the_link_goes_on(one: Brain) -> None:
+    async with linked(one) as daemon:
+        connection = await one.fleet.connection("d1", "default")
+        answers = connection.call("execute", hand_pb2.ExecuteRequest(call_id="c"))
+        asking = asyncio.ensure_future(anext(answers))
+        request = await daemon.next()
+        assert request.principal == "spiffe://carpal.internal/brain/brain-1"
+        chunk = hand_pb2.ExecuteResponse(output=hand_pb2.OutputChunk(data=b"up"))
+        await daemon.reply(request, last=False, execute=chunk)
+        assert (await asking).output.data == b"up"
+        await answers.aclose()
+        async with asyncio.timeout(WAIT):
+            assert await daemon.abandoned.get() == request.request_id
+        await daemon.reply(request, execute=chunk)  # as the daemon had sent it before it knew
+        described = connection.call("describe", hand_pb2.DescribeRequest())
+        again = asyncio.ensure_future(anext(described))
+        await daemon.reply(await daemon.next(), describe=hand_pb2.DescribeResponse(version="1"))
+        assert (await again).version == "1"
+
+
+async def test_another_brain_reaches_a_daemon_by_one_hop_and_never_by_two(one: Brain) -> None:
+    async with brain(one.sessions, "brain-2") as two, linked(one) as daemon:
+        await two.sees(lambda fleet: "d1" in fleet.directory.daemons)
+        answers = (await two.fleet.connection("d1", "default")).call(
+            "describe", hand_pb2.DescribeRequest()
+        )
+        asking = asyncio.ensure_future(anext(answers))
+        request = await daemon.next()
+        assert request.principal == "spiffe://carpal.internal/brain/brain-2"
+        await daemon.reply(request, describe=hand_pb2.DescribeResponse(version="1"))
+        assert (await asking).version == "1"
+        await answers.aclose()
+        async with two.asked_by(Role.BRAIN, "brain-1") as channel:
+            stub = hand_pb2_grpc.HandStub(channel)
+            with pytest.raises(CarpalError) as caught, rpc_errors("brain-2"):
+                await stub.Probe(
+                    hand_pb2.ProbeRequest(), metadata=(("carpal-daemon", "d1"),), timeout=WAIT
+                )
+            assert caught.value.reason is Reason.DAEMON_NOT_LINKED
+
+
+async def test_a_relayed_call_must_name_its_daemon_and_come_from_a_brain(one: Brain) -> None:
+    for role, reason in (
+        (Role.BRAIN, Reason.INVALID_FIELD),
+        (Role.OPERATOR, Reason.ROLE_NOT_ALLOWED),
+    ):
+        async with one.asked_by(role, "x") as channel:
+            stub = hand_pb2_grpc.HandStub(channel)
+            with pytest.raises(CarpalError) as caught, rpc_errors("the brain"):
+                await stub.Probe(hand_pb2.ProbeRequest(), timeout=WAIT)
+            assert caught.value.reason is reason
+            with pytest.raises(CarpalError) as caught, rpc_errors("the brain"):
+                await stub.Execute(hand_pb2.ExecuteRequest(), timeout=WAIT).read()
+            assert caught.value.reason is reason
+
+
+async def test_a_reply_to_what_nobody_asked_ends_the_link(one: Brain) -> None:
+    async with linked(one) as daemon:
+        await daemon.say(reply=pb.Reply(request_id=9, last=True))
+        with pytest.raises(CarpalError) as caught, rpc_errors("the brain"):
+            await daemon.ended()
+    assert caught.value.reason is Reason.LINK_VIOLATION

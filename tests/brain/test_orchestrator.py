@@ -1,0 +1,115 @@
+"""What operators see of their workspace, and nothing of another's."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from carpal.client import rpc_errors
+from carpal.errors import CarpalError
+from carpal.identity import Role
+from carpal.status import Reason
+from carpal.v1 import hand_pb2, orchestrator_pb2_grpc, types_pb2
+from carpal.v1 import orchestrator_pb2 as pb
+from tests.brain.serving import Brain, brain, linked
+from tests.brain.stage import WAIT, create
+from tests.sessiond.serving import Serving
+
+
+@pytest.fixture
+async def one(sessions: Serving) -> AsyncIterator[Brain]:
+    """A brain that serves."""
+    async with brain(sessions) as serving:
+        yield serving
+
+
+@pytest.fixture
+async def ada(one: Brain) -> AsyncIterator[Any]:
+    """The orchestrator, as an operator of the default workspace."""
+    async with one.asked_by(Role.OPERATOR, "ada") as channel:
+        yield orchestrator_pb2_grpc.OrchestratorStub(channel)
+
+
+@pytest.fixture
+async def eve(one: Brain) -> AsyncIterator[Any]:
+    """The orchestrator, as an operator of another workspace."""
+    async with one.asked_by(Role.OPERATOR, "eve", "elsewhere") as channel:
+        yield orchestrator_pb2_grpc.OrchestratorStub(channel)
+
+
+async def refused(asking: Any) -> Reason:
+    """Why."""
+    with pytest.raises(CarpalError) as caught, rpc_errors("the brain"):
+        await asking
+    return caught.value.reason
+
+
+async def test_daemons_are_listed_to_their_workspace_alone(one: Brain, ada: Any, eve: Any) -> None:
+    async with linked(one):
+        listed = await ada.ListDaemons(pb.ListDaemonsRequest(), timeout=WAIT)
+        (told,) = listed.daemons
+        assert (told.daemon_id, told.state, told.brain) == ("d1", "connected", "brain-1")
+        assert (list(told.types), told.capacity.hands_max) == (["process"], 4)
+        assert not (await eve.ListDaemons(pb.ListDaemonsRequest(), timeout=WAIT)).daemons
+    await one.sees(lambda fleet: not fleet.has("d1"))
+    await one.sees(lambda fleet: [d.state for d in fleet.daemons("default")] == ["gone"])
+
+
+async def test_an_operator_may_not_name_another_workspace_and_a_brain_must_name_one(
+    one: Brain, ada: Any, eve: Any
+) -> None:
+    theirs = pb.ListDaemonsRequest(workspace="default")
+    assert await refused(eve.ListDaemons(theirs, timeout=WAIT)) is Reason.ROLE_NOT_ALLOWED
+    hands = pb.OrchestratorListHandsRequest(workspace="default")
+    assert await refused(eve.ListHands(hands, timeout=WAIT)) is Reason.ROLE_NOT_ALLOWED
+    assert not (await ada.ListDaemons(theirs, timeout=WAIT)).daemons
+    async with one.asked_by(Role.BRAIN, "brain-2") as channel:
+        stub = orchestrator_pb2_grpc.OrchestratorStub(channel)
+        nothing = stub.ListDaemons(pb.ListDaemonsRequest(), timeout=WAIT)
+        assert await refused(nothing) is Reason.INVALID_FIELD
+        assert not (await stub.ListDaemons(theirs, timeout=WAIT)).daemons
+
+
+async def test_another_workspaces_session_is_not_there_to_wake_or_watch(
+    one: Brain, ada: Any, eve: Any
+) -> None:
+    await create(one.sessions)
+    event = types_pb2.NewEvent(id="sevt_9", type="user.message", data=b'{"content":[]}')
+    wake = pb.WakeRequest(session_id="sesn_1", event=event)
+    assert await refused(eve.Wake(wake, timeout=WAIT)) is Reason.SESSION_NOT_FOUND
+    watch = eve.Watch(pb.WatchRequest(session_id="sesn_1"), timeout=WAIT)
+    assert await refused(watch.read()) is Reason.SESSION_NOT_FOUND
+    assert (await ada.Wake(wake, timeout=WAIT)).event.position == 3
+
+
+async def test_moments_reach_a_watcher_here_and_at_another_brain(one: Brain, ada: Any) -> None:
+    await create(one.sessions)
+    async with brain(one.sessions, "brain-2") as two:
+        lease, _ = await two.fleet._keeper.acquire("session/sesn_1")
+        watch = ada.Watch(pb.WatchRequest(session_id="sesn_1"), timeout=WAIT)
+        async with asyncio.timeout(WAIT):
+            while not (one.hub._watchers and two.hub._watchers):
+                await one.fleet.directory.wait_change(0.02)
+        two.hub.tell("sesn_1", pb.WatchResponse(phase=pb.Phase(name="model")))
+        assert (await watch.read()).phase.name == "model"
+        one.hub.tell("sesn_1", pb.WatchResponse(phase=pb.Phase(name="idle")))
+        assert (await watch.read()).phase.name == "idle"
+        watch.cancel()
+        await two.fleet._keeper.release(lease)
+
+
+async def test_hands_are_listed_and_daemons_that_do_not_say_are_named(one: Brain, ada: Any) -> None:
+    async with linked(one) as daemon, linked(one, "d2") as silent:
+        asking = asyncio.ensure_future(
+            ada.ListHands(pb.OrchestratorListHandsRequest(session_id="s"), timeout=WAIT)
+        )
+        request = await daemon.next()
+        assert request.list_hands.session_id == "s"
+        info = hand_pb2.HandInfo(hand_id="hand_1")
+        await daemon.reply(request, list_hands=hand_pb2.ListHandsResponse(hands=[info]))
+        await silent.next()
+        silent.cut()
+        answer = await asking
+    assert [(h.hand_id, h.daemon_id) for h in answer.hands] == [("hand_1", "d1")]
+    assert list(answer.missing) == ["d2"]
