@@ -8,37 +8,14 @@ from typing import Any
 
 import pytest
 
-from brain.effects import Failed
 from brain.leases import LeaseKeeper
 from brain.log import Appender
-from brain.model import Model, Reply
 from brain.scheduler import Scheduler
 from brain.watch import WatchHub
 from carpal.v1 import session_pb2, types_pb2
+from tests.brain.said import Said
 from tests.brain.stage import WAIT, ScriptedFleet, create, emit, scripted
 from tests.sessiond.serving import Serving
-
-
-class Said(Model):
-    """A model that says what a test wants, without a network."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.asking = asyncio.Event()
-        self.fails: BaseException | None = None
-
-    async def call(
-        self, parameters: dict[str, Any], delta: Callable[[str, bool], None]
-    ) -> Reply | Failed:
-        """See Model."""
-        self.asked += 1
-        self.asking.set()
-        await self.gate.wait()
-        if self.fails is not None:
-            raise self.fails
-        return Reply([{"type": "text", "text": f"reply {self.asked}"}], "end_turn", {})
 
 
 class Brain:

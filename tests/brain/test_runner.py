@@ -1,0 +1,165 @@
+"""A drive: intent before, outcome after, and no event that is not true."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from brain.runner import Runner, load_harness
+from brain.transcript import New
+from carpal.errors import CarpalError
+from carpal.status import Reason
+from carpal.v1 import hand_pb2
+from tests.brain.said import Said, uses
+from tests.brain.stage import WAIT, Stage, emit
+
+
+@pytest.fixture
+def model() -> Said:
+    return Said()
+
+
+async def run(driven: Stage, model: Said) -> int:
+    """One drive; what it processed."""
+    runner = Runner(driven.driver, driven.fleet, driven.hub, model)
+    async with asyncio.timeout(WAIT):
+        return (await runner.run()).processed
+
+
+def data(driven: Stage, kind: str) -> list[dict[str, Any]]:
+    """Of the transcript's inputs of a type."""
+    return [e.data for e in driven.driver.transcript.inputs if e.type == kind]
+
+
+async def test_a_turn_is_in_the_log_in_the_order_it_happened(driven: Stage, model: Said) -> None:
+    model.replies = [uses("one", "two")]
+    processed = await run(driven, model)
+    assert await driven.kinds() == [
+        "session.updated",
+        "user.message",
+        "session.status_running",
+        "context.tools",
+        "span.model_request_start",
+        "agent.tool_use",
+        "agent.tool_use",
+        "span.model_request_end",
+        "hand.provision_requested",
+        "hand.provisioned",
+        "agent.tool_result",
+        "agent.tool_result",
+        "span.model_request_start",
+        "agent.message",
+        "span.model_request_end",
+        "session.status_idle",
+    ]
+    assert processed == 15, "the head at which the harness finished"
+    assert [use.input for use in driven.driver.transcript.calls.values()] == [
+        {"command": "one"},
+        {"command": "two"},
+    ]
+
+
+async def test_without_work_nothing_is_appended(driven: Stage, model: Said) -> None:
+    await run(driven, model)
+    before = await driven.kinds()
+    assert await run(driven, model) == len(before)
+    assert (await driven.kinds(), model.asked) == (before, 1)
+
+
+async def test_tools_are_told_once_and_again_when_they_change(driven: Stage, model: Said) -> None:
+    await run(driven, model)
+    said = {"content": [{"type": "text", "text": "more"}]}
+    for count in (1, 2):
+        await emit(driven.sessions, "sesn_1", "user.message", said)
+        await driven.driver.until(lambda t: t.wants_model())
+        await run(driven, model)
+        assert (await driven.kinds()).count("context.tools") == count
+        driven.fleet.directory.daemons["d1"].lease.epoch += 1
+        (told,) = driven.hands._describe(hand_pb2.DescribeRequest())
+        told.types[0].tools[0].description = "runs, newly"  # type: ignore[attr-defined]
+        driven.hands.script["describe"] = [[told]]
+
+
+async def test_a_call_that_was_cut_off_at_the_limit_is_not_run(driven: Stage, model: Said) -> None:
+    model.replies = [uses("whole", "cut", stop_reason="max_tokens")]
+    await run(driven, model)
+    commands = [request.input for request in driven.hands.asked_for("execute")]
+    assert commands == [b'{"command": "whole"}']
+    texts = [d["content"][0]["text"] for d in data(driven, "agent.tool_result")]
+    assert "cut at max_tokens" in texts[0]
+
+
+async def test_an_interrupt_ends_the_question_to_the_model_and_the_turn(
+    driven: Stage, model: Said
+) -> None:
+    model.gate.clear()
+    running = asyncio.create_task(run(driven, model))
+    async with asyncio.timeout(WAIT):
+        await model.asking.wait()
+        await driven.interrupt()
+        await running
+    kinds = await driven.kinds()
+    assert kinds[-1] == "session.status_idle"
+    (request,) = driven.driver.transcript.requests.values()
+    assert request.failed
+    assert "agent.message" not in kinds
+
+
+async def test_an_event_that_is_not_what_its_type_says_is_passed_over_and_said_once(
+    driven: Stage, model: Said
+) -> None:
+    await emit(driven.sessions, "sesn_1", "user.message", {"content": 7})
+    await driven.driver.until(lambda t: bool(t.malformed))
+    await run(driven, model)
+    said = {"content": [{"type": "text", "text": "more"}]}
+    await emit(driven.sessions, "sesn_1", "user.message", said)
+    await driven.driver.until(lambda t: t.wants_model())
+    await run(driven, model)
+    assert (await driven.kinds()).count("session.error") == 1
+
+
+async def test_a_hand_nobody_offers_is_said_and_the_model_is_asked_all_the_same(
+    driven: Stage, model: Said
+) -> None:
+    driven.fleet.directory.daemons.clear()
+    await run(driven, model)
+    kinds = await driven.kinds()
+    assert "session.error" in kinds
+    assert kinds[-1] == "session.status_idle"
+    assert model.asked == 1
+
+
+async def test_a_log_without_an_agent_is_not_driven(driven: Stage, model: Said) -> None:
+    await driven.driver.append(New("session.updated", {"agent": {"name": "a"}}))
+    with pytest.raises(CarpalError) as caught:
+        await run(driven, model)
+    assert caught.value.reason is Reason.CONFIG_INVALID
+
+
+async def test_a_drive_that_lost_its_lease_asks_the_model_nothing(
+    driven: Stage, model: Said
+) -> None:
+    driven.driver.lease.lost.set()
+    with pytest.raises(ExceptionGroup) as caught:
+        await run(driven, model)
+    assert caught.group_contains(CarpalError, match="lease")
+    assert model.asked == 0
+
+
+async def test_a_claim_that_waits_does_not_hold_up_the_turn(driven: Stage, model: Said) -> None:
+    await driven.hand()
+
+    async def never(_: Any) -> Any:
+        await asyncio.Event().wait()
+        yield
+
+    driven.hands.script["claim"] = [never]
+    await run(driven, model)
+    assert (await driven.kinds())[-1] == "session.status_idle"
+
+
+def test_a_harness_that_is_not_installed_is_named_with_those_that_are() -> None:
+    with pytest.raises(CarpalError) as caught:
+        load_harness("other")
+    assert caught.value.reason is Reason.CONFIG_INVALID
+    assert "other" in caught.value.message
