@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import grpc
 import msgspec
@@ -55,9 +55,9 @@ class BrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     advertise_enroll: str = ""
     sessiond: str = "127.0.0.1:7440"
     vault: str = "127.0.0.1:7443"
-    lease_term: float = 10.0
+    lease_term: Annotated[float, msgspec.Meta(ge=0.5, le=60)] = 10.0
     """Seconds a session waits at most, when this brain dies, less 2."""
-    hand_idle: float = 600.0
+    hand_idle: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 600.0
     """Seconds an idle session keeps its hands."""
 
 
@@ -164,6 +164,8 @@ async def _work(stop: asyncio.Event, parts: _Parts, ready: Callable[[], None]) -
         ]
         lost = refuse(Reason.UNAVAILABLE, "this brain lost its lease")
         present = group.create_task(presence.run(lambda: fleet.end_links(lost)))
+        # A session driven before the directory is here would find no daemon anywhere.
+        await until_stopped(stop, group.create_task(fleet.directory.loaded.wait()), *tasks)
         driving = group.create_task(parts.scheduler.run())
         ready()
         await until_stopped(stop, driving, present, *tasks)

@@ -40,6 +40,10 @@ class Directory:
         self._stub = stub
         self._changed = asyncio.Condition()
         self.daemons: dict[str, Row] = {}
+        self.loaded = asyncio.Event()
+        """The first snapshot of the daemons is here."""
+        self.since = 0.0
+        """When it came, on the monotonic clock. It lacks the daemons that were gone by then."""
         self.brains: list[str] = []
         """Addresses of every brain, for daemons to dial."""
 
@@ -51,6 +55,9 @@ class Directory:
             for lease in answer.leases:
                 row = Row(lease, is_live(lease), time.monotonic())
                 self.daemons[lease.resource.removeprefix("daemon/")] = row
+            if not self.loaded.is_set():
+                self.since = time.monotonic()
+                self.loaded.set()
             await self.notify()
 
     async def follow_brains(self, changed: Callable[[list[str]], None]) -> None:

@@ -3,6 +3,7 @@
 This brain's own links are known better than the directory, and come first.
 """
 
+import asyncio
 import logging
 
 from brain.daemon_link import DaemonLink
@@ -36,6 +37,7 @@ class Fleet:
         self._me = me
         self._links: dict[str, DaemonLink] = {}
         self._leases: dict[str, Lease] = {}
+        self._watching: set[asyncio.Task[None]] = set()
         self._described: dict[tuple[str, int], hand_pb2.DescribeResponse] = {}
 
     # Links that come and go.
@@ -57,6 +59,9 @@ class Fleet:
         if older := self._links.get(name):
             older.end(refuse(Reason.LINK_SUPERSEDED, f"a newer link of {name} came"))
         self._links[name], self._leases[name] = link, lease
+        watching = asyncio.create_task(self._end_with(link, lease))
+        self._watching.add(watching)
+        watching.add_done_callback(self._watching.discard)
         log.info("daemon linked", extra={"daemon": name, "epoch": lease.epoch})
         await self.directory.notify()
         welcome = pb.Welcome(
@@ -70,6 +75,11 @@ class Fleet:
         welcome.silence_limit.FromMilliseconds(int(3 * HEARTBEAT * 1000))
         welcome.server_time.GetCurrentTime()
         return welcome
+
+    async def _end_with(self, link: DaemonLink, lease: Lease) -> None:
+        """A link lasts no longer than its lease: another brain has the daemon, or none may."""
+        await lease.lost.wait()
+        link.end(refuse(Reason.LINK_SUPERSEDED, f"the lease of {link.daemon_id} is another's now"))
 
     async def left(self, link: DaemonLink) -> None:
         """A link ended: give its lease up, unless a newer link took its place."""

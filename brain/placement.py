@@ -14,6 +14,8 @@ from carpal.v1 import orchestrator_pb2 as pb
 
 RETURN_LIMIT = 30.0
 """Seconds after which a daemon that went away is no longer waited for."""
+START_LIMIT = 15.0
+"""Seconds a brain waits for daemons after its own start: it may have been their last one."""
 
 T = TypeVar("T")
 Spec = dict[str, Any]
@@ -102,6 +104,8 @@ class Placement:
         Its brain died, or its link was cut, and it is on its way to another.
         """
         if error.reason is Reason.DAEMON_NOT_FOUND:
+            if time.monotonic() < self._fleet.directory.since + START_LIMIT:
+                return True
             since = time.monotonic() - RETURN_LIMIT
             rows = self._fleet.directory.daemons.values()
             lately = [row.info for row in rows if not row.live and row.learned > since]

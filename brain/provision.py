@@ -117,8 +117,9 @@ class Provisioner:
             self._driver.check_lease()
             try:
                 return await self._ask(hand)
-            except Unreachable as error:
-                if time.monotonic() > deadline:
+            except CarpalError as error:
+                full = error.reason is Reason.AT_CAPACITY
+                if not (full or isinstance(error, Unreachable)) or time.monotonic() > deadline:
                     raise
                 log.info("provision waits", extra={"hand": hand.hand_id, "error": str(error)})
                 await self._fleet.directory.wait_change(backoff.next())

@@ -331,7 +331,10 @@ class Link:
 
     def _on_welcome(self, welcome: pb.Welcome) -> None:
         if self._hello is not None and welcome.epoch <= self._hello.last_epoch:
-            message = f"epoch {welcome.epoch} is not above {self._hello.last_epoch}, obeyed before"
+            message = (
+                f"epoch {welcome.epoch} is not above {self._hello.last_epoch}, obeyed before; "
+                "was the session store replaced by an older one?"
+            )
             self._close(refuse(Reason.LINK_SUPERSEDED, message), message)
             return
         self._set_pace(welcome)

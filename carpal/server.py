@@ -22,7 +22,7 @@ from grpc_status import rpc_status
 
 from carpal.authz import allowed, open_to_anyone
 from carpal.client import MESSAGE_BYTES
-from carpal.errors import CarpalError, refuse, to_status
+from carpal.errors import CarpalError, invalid, refuse, to_status
 from carpal.identity import Identity, identity_of
 from carpal.process import only_error
 from carpal.status import Reason
@@ -92,6 +92,7 @@ async def serve(
     `authorize=False` is for the enrolment port, whose callers have no
     certificate yet. ADDRESS_IN_USE when the port is taken.
     """
+    check_address(listen, "listen")
     server = grpc.aio.server(interceptors=[_Guard(authorize=authorize)], options=_OPTIONS)
     register(server)
     health = HealthServicer()
@@ -109,6 +110,14 @@ async def serve(
     finally:
         await health.enter_graceful_shutdown()
         await server.stop(_GRACE)
+
+
+def check_address(value: str, field: str) -> str:
+    """`value`, or INVALID_FIELD when it is not `host:port`; port 0 is any free one."""
+    host, _, port = value.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise invalid(field, f"{value!r} is not host:port, as in 127.0.0.1:7440")
+    return value
 
 
 class _Guard(grpc.aio.ServerInterceptor):

@@ -90,7 +90,10 @@ def run(  # noqa: PLR0917 - click passes by name
 
 def _read_token(file: TextIO) -> Token:
     # One line: whoever pipes it in may keep the pipe open.
-    return parse_token(file.readline(_TOKEN_MAX).strip())
+    try:
+        return parse_token(file.readline(_TOKEN_MAX).strip())
+    except UnicodeDecodeError:
+        raise refuse(Reason.TOKEN_MALFORMED, "the token is not text") from None
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -18,11 +18,6 @@ _OVER = {"session.status_terminated": "terminated", "session.deleted": "deleted"
 """Types after which nothing more comes, and the stop reason we give them."""
 
 
-def exit_code(stop_reason: str) -> int:
-    """The command's exit code for a stop reason; what is not a known success is a failure."""
-    return _EXIT_CODES.get(stop_reason, FAILED)
-
-
 class Turn:
     """The session's work on one message, from the log alone.
 
@@ -58,6 +53,12 @@ class Turn:
         if self._first is None or self._last is None:
             return 0.0
         return (self._last - self._first).total_seconds()
+
+    @property
+    def exit_code(self) -> int:
+        """The command's: what is no known success is a failure, and so is a missing hand."""
+        code = _EXIT_CODES.get(self.stop_reason, FAILED)
+        return FAILED if code == DONE and self.missing_hands else code
 
     def take(self, event: types_pb2.Event) -> bool:
         """Count an event, in the order of the log; True when it ends the turn."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +16,8 @@ from carpal.operator.agent import AgentFile, message_data, read_agent, session_d
 from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, connect, operator_options
 from carpal.operator.follow import follow, until_processed
 from carpal.operator.inbox import send_interrupt
-from carpal.operator.outcome import Turn, exit_code
+from carpal.operator.outcome import Turn
+from carpal.operator.said import said
 from carpal.operator.screen import LiveScreen, notice, notice_missing
 from carpal.operator.timeline import duration, usage_summary
 from carpal.v1 import session_pb2, types_pb2
@@ -56,12 +56,11 @@ def run(
     """Give an agent a TASK (`-` reads it from stdin) and follow it to the end.
 
     Ctrl-C interrupts the session and waits for it to stop; a second one leaves
-    at once, and the session goes on. Exit code: 0 done, 1 failed, 3 sessiond
-    does not answer, 10 a person must act, 11 budget reached, 130 interrupted.
+    at once, and the session goes on. Exit code: 0 done, 1 failed or without a
+    hand it was given, 3 sessiond does not answer, 10 a person must act, 11
+    budget reached, 130 interrupted.
     """
-    text = sys.stdin.read() if task == "-" else task
-    if not text.strip():
-        raise invalid("TASK", "is empty")
+    text = said(task, "TASK")
     agent = with_flags(_agent(agent_file), model, hands)
     work = _Run(found, agent, text, detach=detach, as_json=as_json)
     try:
@@ -134,7 +133,7 @@ class _Run:
             if not following.done():
                 await self._interrupt(operator, turn, following)
         self._report(screen, turn)
-        self.code = INTERRUPTED if stop.is_set() else exit_code(turn.stop_reason)
+        self.code = INTERRUPTED if stop.is_set() else turn.exit_code
 
     async def _interrupt(
         self, operator: Operator, turn: Turn, following: "asyncio.Task[types_pb2.Event]"

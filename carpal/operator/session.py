@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -11,13 +10,14 @@ import click
 from carpal import process
 from carpal.cli import INTERRUPTED
 from carpal.client import rpc_errors
-from carpal.errors import invalid, refuse
+from carpal.errors import refuse
 from carpal.ids import check_id
 from carpal.operator import overview
 from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, connect, operator_options
 from carpal.operator.follow import follow, until_processed
 from carpal.operator.inbox import send_interrupt, send_message
-from carpal.operator.outcome import DONE, EndOfTail, Turn, exit_code
+from carpal.operator.outcome import DONE, EndOfTail, Turn
+from carpal.operator.said import said
 from carpal.operator.screen import LineScreen, LiveScreen, notice, notice_missing
 from carpal.status import Reason
 from carpal.v1 import session_pb2, types_pb2
@@ -117,12 +117,10 @@ def tail(*, found: Found, session_id: str, after: int, on: bool | None, as_json:
 @operator_options
 def send(*, found: Found, session_id: str, text: str, wait: bool, as_json: bool) -> int:
     """Send a session a message (`-` reads it from stdin) and wake it."""
-    said = sys.stdin.read() if text == "-" else text
-    if not said.strip():
-        raise invalid("TEXT", "is empty")
+    message = said(text, "TEXT")
 
     async def main(operator: Operator) -> int:
-        event = await send_message(operator, _checked(session_id), said)
+        event = await send_message(operator, _checked(session_id), message)
         if not wait:
             _say_sent(event, as_json=as_json)
             return DONE
@@ -130,7 +128,7 @@ def send(*, found: Found, session_id: str, text: str, wait: bool, as_json: bool)
         await follow(operator, session_id, screen, until=turn.take, after=event.position)
         click.echo(json.dumps(turn.report(session_id)) if as_json else turn.stop_reason)
         notice_missing(turn.missing_hands)
-        return exit_code(turn.stop_reason)
+        return turn.exit_code
 
     return _run(found, main)
 

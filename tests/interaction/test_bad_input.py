@@ -152,7 +152,7 @@ async def test_a_hand_type_nobody_offers_is_said_and_the_session_goes_on(it: Wor
     listing = await Command(it.state, {"CARPAL_STATE": str(it.state)})(
         "run", "--hand", "x=nope", "hello", "--sessiond", it.running["sessiond"].facts["address"]
     )
-    assert listing.code == 0
+    assert listing.code == 1
     assert "no connected daemon offers a 'nope' hand" in listing.stdout + listing.stderr
 
 

@@ -1,15 +1,22 @@
 """Other processes die, people interrupt: each side effect is there once, the log is true."""
 
+import asyncio
 import json
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
 import pytest
 
 from carpal.chain import event_hash, genesis
-from carpal.v1 import orchestrator_pb2
+from carpal.client import dial, from_rpc
+from carpal.identity import Role
+from carpal.status import Reason
+from carpal.tls import IdentityFiles
+from carpal.v1 import orchestrator_pb2, orchestrator_pb2_grpc
 from tests.faults import supervisors, tree
 from tests.interaction.play import (
     EFFECT,
@@ -167,6 +174,45 @@ async def test_a_brain_that_is_asked_to_stop_hands_its_sessions_over_at_once(
         one_effect(work, made)
         assert made.log[-1].source.rpartition("/")[2] != driver
         await it.brain(driver)
+
+
+async def test_a_brain_that_starts_anew_waits_for_the_daemon_before_it_asks_the_model(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path / "state") as it:
+        await it.running["b1"].kill()
+        async with session(it, "$ echo done") as made:
+            await it.brain("b1")
+            await finished(made)
+        assert made.results(), made.text()
+        assert made.results()[0].startswith("done")
+
+
+async def test_a_daemon_that_links_elsewhere_under_the_same_name_ends_the_older_link(
+    it: World, tmp_path: Path
+) -> None:
+    """A copied machine, say: the older one is told, and the fleet is whole once one is left."""
+    clone = tmp_path / "clone"
+    shutil.copytree(it.state / "hand" / "identity", clone / "hand" / "identity")
+    shutil.copy(it.state / "hand" / "links.json", clone / "hand" / "links.json")
+    for number in range(4):  # until the two have met at different brains
+        copy = await it.start(f"clone-{number}", "hand", "run", "--state-dir", str(clone))
+        await copy.kill()
+    await it.running["daemon"].kill()
+    await it.daemon()
+    async with session(it, "$ echo whole again") as made:
+        await finished(made)
+    assert made.results()[0].startswith("whole again")
+
+
+async def test_a_daemon_that_dials_and_says_nothing_is_cut_off(it: World) -> None:
+    files = IdentityFiles(it.state / "hand" / "identity")
+    async with dial(it.running["b1"].facts["address"], Role.BRAIN, files) as channel:
+        stream = orchestrator_pb2_grpc.OrchestratorStub(channel).Connect()
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            async with asyncio.timeout(SECONDS):
+                await stream.read()
+        assert from_rpc(raised.value, "b1").reason is Reason.LINK_SILENT
 
 
 async def test_a_message_sent_while_a_call_runs_is_answered_in_the_same_turn(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from carpal.operator.outcome import Turn, exit_code
+from carpal.operator.outcome import Turn
 from tests.operator.log import OPERATOR, Log, finished_turn, text
 
 
@@ -74,7 +74,7 @@ def test_a_session_parked_before_any_request_ends_the_turn() -> None:
     log.add("session.status_idle", {"stop_reason": {"type": "retries_exhausted"}})
     turn = Turn(message=1)
     assert ended_at(turn, log) == 3
-    assert exit_code(turn.stop_reason) == 1
+    assert turn.exit_code == 1
 
 
 def test_an_idle_says_itself_how_far_its_driver_had_read() -> None:
@@ -108,4 +108,13 @@ def test_a_turn_whose_end_is_known_ends_there_without_an_idle() -> None:
     ],
 )
 def test_each_stop_reason_has_its_exit_code(reason: str, code: int) -> None:
-    assert exit_code(reason) == code
+    turn = Turn(1)
+    turn.stop_reason = reason
+    assert turn.exit_code == code
+
+
+def test_a_turn_that_ended_well_without_a_hand_it_was_given_is_a_failure() -> None:
+    turn = Turn(1)
+    turn.stop_reason = "end_turn"
+    turn.missing_hands["build"] = "no connected daemon offers it"
+    assert turn.exit_code == 1

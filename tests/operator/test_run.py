@@ -171,7 +171,7 @@ async def test_a_hand_that_could_not_be_had_is_said_on_stderr_at_the_end(
     async with asyncio.TaskGroup() as group:
         group.create_task(without_hand())
         ended = await carpal("run", "x", "--json")
-    assert ended.code == 0
+    assert ended.code == 1
     assert ended.stderr == "carpal: hand 'gpu' could not be had: no daemon offers it\n"
 
 
