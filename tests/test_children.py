@@ -152,7 +152,7 @@ async def test_a_process_that_is_gone_is_no_error() -> None:
 async def test_a_start_time_is_read_past_a_name_with_brackets_and_spaces(tmp_path: Path) -> None:
     odd = tmp_path / "a) 1 (b"
     odd.symlink_to(sys.executable)
-    code = "import sys; print('up', flush=True); sys.stdin.read()"
+    code = "import signal; print('up', flush=True); signal.pause()"
     async with stranger(str(odd), "-S", "-c", code) as process:
         began = children.start_time(process.pid)
     mine = children.start_time(os.getpid())
