@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import AsyncIterator
+import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,19 +22,13 @@ from tests.world import World, world
 
 
 @pytest.fixture
-async def it(tmp_path: Path) -> AsyncIterator[World]:
-    async with world(tmp_path / "state") as running:
-        yield running
-
-
-@pytest.fixture
-def carpal(it: World, tmp_path: Path) -> Command:
+def carpal(whole: World, tmp_path: Path) -> Command:
     """The command, as the world's operator."""
     addresses = {
-        f"CARPAL_{name.upper()}": it.running[name].facts["address"]
+        f"CARPAL_{name.upper()}": whole.running[name].facts["address"]
         for name in ("sessiond", "vault")
     }
-    return Command(tmp_path, {"CARPAL_STATE": str(it.state), **addresses})
+    return Command(tmp_path, {"CARPAL_STATE": str(whole.state), **addresses})
 
 
 def refused(ended: Ended, code: int, *words: str) -> None:
@@ -47,7 +41,7 @@ def refused(ended: Ended, code: int, *words: str) -> None:
 
 
 async def test_a_token_that_is_wrong_used_mangled_or_of_another_ca_is_refused_in_one_line(
-    it: World, carpal: Command, tmp_path: Path
+    whole: World, carpal: Command, tmp_path: Path
 ) -> None:
     async def enrol(text: str, name: str) -> Ended:
         state = ("--state-dir", str(tmp_path / name))
@@ -67,7 +61,7 @@ async def test_a_token_that_is_wrong_used_mangled_or_of_another_ca_is_refused_in
 
 
 async def test_an_identity_that_is_expired_foreign_or_of_the_wrong_role_is_refused_in_one_line(
-    it: World, carpal: Command, tmp_path: Path
+    whole: World, carpal: Command, tmp_path: Path
 ) -> None:
     yesterday = datetime.now(UTC) - timedelta(days=1)
     foreign = Pki(tmp_path / "foreign")
@@ -75,7 +69,7 @@ async def test_an_identity_that_is_expired_foreign_or_of_the_wrong_role_is_refus
         Role.OPERATOR, "old", not_before=yesterday - timedelta(days=1), not_after=yesterday
     )
     stranger = foreign.issue(Role.OPERATOR, "stranger")
-    daemon = it.state / "hand" / "identity"
+    daemon = whole.state / "hand" / "identity"
     ls = ("session", "ls", "--identity")
     refused(await carpal(*ls, str(expired.directory)), 4, "expired")
     refused(await carpal(*ls, str(stranger.directory)), 3, "sessiond at")
@@ -84,11 +78,11 @@ async def test_an_identity_that_is_expired_foreign_or_of_the_wrong_role_is_refus
 
 
 async def test_what_does_not_exist_is_too_large_or_has_no_address_is_refused_in_one_line(
-    it: World, carpal: Command
+    whole: World, carpal: Command
 ) -> None:
     refused(await carpal("session", "show", "sesn_nowhere"), 5, "sesn_nowhere")
     refused(await carpal("session", "tail", "sesn_nowhere"), 5, "sesn_nowhere")
-    async with session(it, "hello") as made:
+    async with session(whole, "hello") as made:
         await made.until_type("session.status_idle")
         head = len(made.log)
         with pytest.raises(grpc.aio.AioRpcError) as raised:
@@ -105,23 +99,23 @@ async def test_what_does_not_exist_is_too_large_or_has_no_address_is_refused_in_
 
 @pytest.mark.parametrize("process", ["vault", "sessiond", "brain", "hand", "practice"])
 async def test_an_unknown_key_in_a_configuration_file_is_named(
-    it: World, carpal: Command, tmp_path: Path, process: str
+    tmp_path: Path, process: str
 ) -> None:
     config = tmp_path / "typo.toml"
     config.write_text('lisen = "127.0.0.1:1"\n')
     verb = "serve" if process == "practice" else "run"
-    ended = await carpal(process, verb, "--config", str(config))
+    ended = await Command(tmp_path)(process, verb, "--config", str(config))
     refused(ended, 2, "typo.toml", "lisen")
 
 
 @pytest.mark.parametrize("process", ["vault", "sessiond", "brain", "practice"])
-async def test_a_port_in_use_is_said(it: World, tmp_path: Path, process: str) -> None:
-    taken = it.running["sessiond"].facts["address"]
-    state = tmp_path / "other"
-    carpal = Command(tmp_path, {"CARPAL_STATE": str(state)})
+async def test_a_port_in_use_is_said(tmp_path: Path, process: str) -> None:
+    carpal = Command(tmp_path, {"CARPAL_STATE": str(tmp_path / "state")})
     assert (await carpal("vault", "init")).code == 0
     verb = "serve" if process == "practice" else "run"
-    refused(await carpal(process, verb, "--listen", taken), 2, taken, "in use")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        refused(await carpal(process, verb, "--listen", address), 2, address, "in use")
 
 
 async def test_an_unknown_tool_or_input_that_does_not_fit_is_a_result_the_model_can_act_on(
@@ -146,21 +140,21 @@ async def test_an_unknown_tool_or_input_that_does_not_fit_is_a_result_the_model_
     assert "comand" in unfit["content"][0]["text"]
 
 
-async def test_a_hand_type_nobody_offers_is_said_and_the_session_goes_on(it: World) -> None:
-    async with session(it, "$ true", hands=("shell",)) as made:
+async def test_a_hand_type_nobody_offers_is_said_and_the_session_goes_on(whole: World) -> None:
+    async with session(whole, "$ true", hands=("shell",)) as made:
         await made.until_type("session.status_idle")
-    listing = await Command(it.state, {"CARPAL_STATE": str(it.state)})(
-        "run", "--hand", "x=nope", "hello", "--sessiond", it.running["sessiond"].facts["address"]
+    listing = await Command(whole.state, {"CARPAL_STATE": str(whole.state)})(
+        "run", "--hand", "x=nope", "hello", "--sessiond", whole.running["sessiond"].facts["address"]
     )
     assert listing.code == 1
     assert "no connected daemon offers a 'nope' hand" in listing.stdout + listing.stderr
 
 
 async def test_identity_files_that_are_corrupt_or_readable_by_others_are_refused(
-    it: World, carpal: Command, tmp_path: Path
+    whole: World, carpal: Command, tmp_path: Path
 ) -> None:
     copy = IdentityFiles(tmp_path / new_id("copy"))
-    shutil.copytree(it.state / "operator" / "identity", copy.directory)
+    shutil.copytree(whole.state / "operator" / "identity", copy.directory)
     copy.key.chmod(0o644)
     refused(await carpal("session", "ls", "--identity", str(copy.directory)), 2, "key.pem")
     copy.key.chmod(0o600)

@@ -114,11 +114,11 @@ async def test_a_supervisor_killed_in_the_middle_of_a_call_is_a_lost_hand_and_sa
 
 
 async def test_an_interrupt_ends_the_call_with_all_that_runs_under_it(
-    it: World, work: Path
+    whole: World, work: Path
 ) -> None:
-    async with session(it, "$ echo > started; setsid sleep 987 & sleep 987", work) as made:
+    async with session(whole, "$ echo > started; setsid sleep 987 & sleep 987", work) as made:
         await started(work)
-        (supervisor,) = supervisors(it.state / "hand" / "hands")
+        (supervisor,) = supervisors(whole.state / "hand" / "hands")
         assert len(tree(supervisor)) > 1
         await made.interrupt()
         await finished(made)
@@ -131,8 +131,10 @@ async def test_an_interrupt_ends_the_call_with_all_that_runs_under_it(
         assert made.results()[-1].startswith("usable")
 
 
-async def test_an_interrupt_while_the_model_is_asked_ends_the_turn(it: World, work: Path) -> None:
-    async with session(it, "$ sleep 0.2\n" * 50, work) as made:
+async def test_an_interrupt_while_the_model_is_asked_ends_the_turn(
+    whole: World, work: Path
+) -> None:
+    async with session(whole, "$ sleep 0.2\n" * 50, work) as made:
         await made.until_type("agent.tool_result")
         await made.interrupt()
         await finished(made)
@@ -140,9 +142,9 @@ async def test_an_interrupt_while_the_model_is_asked_ends_the_turn(it: World, wo
 
 
 async def test_a_call_reaches_a_daemon_linked_at_another_brain_by_one_hop(
-    it: World, work: Path
+    whole: World, work: Path
 ) -> None:
-    async with it.orchestrator("b1") as stub:
+    async with whole.orchestrator("b1") as stub:
         listed = await stub.ListDaemons(orchestrator_pb2.ListDaemonsRequest(), timeout=SECONDS)
     (daemon,) = listed.daemons
     other = "b2" if daemon.brain == "b1" else "b1"
@@ -151,7 +153,7 @@ async def test_a_call_reaches_a_daemon_linked_at_another_brain_by_one_hop(
     for number in range(20):
         folder = work / str(number)
         folder.mkdir()
-        async with session(it, EFFECT.format(seconds=0), folder) as made:
+        async with session(whole, EFFECT.format(seconds=0), folder) as made:
             await finished(made)
             one_effect(folder, made)
             drivers |= {
@@ -205,9 +207,9 @@ async def test_a_daemon_that_links_elsewhere_under_the_same_name_ends_the_older_
     assert made.results()[0].startswith("whole again")
 
 
-async def test_a_daemon_that_dials_and_says_nothing_is_cut_off(it: World) -> None:
-    files = IdentityFiles(it.state / "hand" / "identity")
-    async with dial(it.running["b1"].facts["address"], Role.BRAIN, files) as channel:
+async def test_a_daemon_that_dials_and_says_nothing_is_cut_off(whole: World) -> None:
+    files = IdentityFiles(whole.state / "hand" / "identity")
+    async with dial(whole.running["b1"].facts["address"], Role.BRAIN, files) as channel:
         stream = orchestrator_pb2_grpc.OrchestratorStub(channel).Connect()
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             async with asyncio.timeout(SECONDS):
@@ -216,9 +218,9 @@ async def test_a_daemon_that_dials_and_says_nothing_is_cut_off(it: World) -> Non
 
 
 async def test_a_message_sent_while_a_call_runs_is_answered_in_the_same_turn(
-    it: World, work: Path
+    whole: World, work: Path
 ) -> None:
-    async with session(it, "$ echo > started; read x < go; echo first", work) as made:
+    async with session(whole, "$ echo > started; read x < go; echo first", work) as made:
         await started(work)
         await made.say("$ echo second")
         await let_go(work)
@@ -227,9 +229,9 @@ async def test_a_message_sent_while_a_call_runs_is_answered_in_the_same_turn(
     assert [r.splitlines()[0] for r in made.results()] == ["first", "second"]
 
 
-async def test_calls_on_two_hands_run_each_on_its_own(it: World) -> None:
+async def test_calls_on_two_hands_run_each_on_its_own(whole: World) -> None:
     task = "$ pwd\n@build $ pwd"
-    async with session(it, task, hands=("shell", "build")) as made:
+    async with session(whole, task, hands=("shell", "build")) as made:
         await finished(made)
     uses = [json.loads(e.data) for e in made.log if e.type == "agent.tool_use"]
     assert [(u["hand"], u["name"]) for u in uses] == [("shell", "bash"), ("build", "bash")]
@@ -237,15 +239,15 @@ async def test_calls_on_two_hands_run_each_on_its_own(it: World) -> None:
     assert first != second
 
 
-async def test_the_first_model_request_leaves_before_any_hand_exists(it: World) -> None:
-    async with session(it, "$ true") as made:
+async def test_the_first_model_request_leaves_before_any_hand_exists(whole: World) -> None:
+    async with session(whole, "$ true") as made:
         await finished(made)
     kinds = [e.type for e in made.log]
     assert kinds.index("span.model_request_start") < kinds.index("hand.provision_requested")
 
 
-async def test_a_task_that_uses_no_tool_provisions_no_hand(it: World) -> None:
-    async with session(it, "hello") as made:
+async def test_a_task_that_uses_no_tool_provisions_no_hand(whole: World) -> None:
+    async with session(whole, "hello") as made:
         await finished(made)
     assert not [e.type for e in made.log if e.type.startswith("hand.")]
 
