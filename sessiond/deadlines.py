@@ -5,15 +5,22 @@ moved it; nothing is polled.
 """
 
 import asyncio
+import logging
 
+from carpal.errors import CarpalError
+from carpal.status import Reason
 from sessiond.board import Board
 from sessiond.clock import SECOND, Clock
 from sessiond.lease_table import LeaseTable
 from sessiond.leases import Leases
 from sessiond.writer import Writer
 
+_log = logging.getLogger(__name__)
+
 LONGEST_SLEEP = 30 * SECOND
 """So that a step of the wall clock, which sets when sleepers wake, is noticed."""
+FULL_PAUSE = 5 * SECOND
+"""Between tries to end leases on a full disk. Nobody can use them meanwhile."""
 
 
 class Deadlines:
@@ -28,6 +35,8 @@ class Deadlines:
         self._table = table
         self._board = board
         self._moved = asyncio.Event()
+        self._paused_until = 0
+        """Steady nanoseconds; no lease is ended before."""
 
     def look_again(self) -> None:
         """A deadline may have moved."""
@@ -46,16 +55,26 @@ class Deadlines:
                 continue
 
     async def act(self) -> None:
-        """Do what is due now."""
-        expiry = self._table.next_expiry()
+        """Do what is due now. On a full disk leases end later; the process goes on."""
+        expiry = self._next_expiry()
         while expiry is not None and expiry <= self._clock.steady():
-            await self._writer.run(self._rules.expire)
-            expiry = self._table.next_expiry()
+            try:
+                await self._writer.run(self._rules.expire)
+            except CarpalError as error:
+                if error.reason is not Reason.STORE_FULL:
+                    raise
+                _log.error("expired leases not ended", extra={"problem": error.message})
+                self._paused_until = self._clock.steady() + FULL_PAUSE
+            expiry = self._next_expiry()
         self._board.advance()
+
+    def _next_expiry(self) -> int | None:
+        expiry = self._table.next_expiry()
+        return None if expiry is None else max(expiry, self._paused_until)
 
     def _wait(self) -> int | None:
         """Nanoseconds until the next deadline; None when there is none."""
-        expiry, due = self._table.next_expiry(), self._board.next_due()
+        expiry, due = self._next_expiry(), self._board.next_due()
         now = self._clock.steady()
         waits = [expiry - now] if expiry is not None else []
         if due is not None:

@@ -7,10 +7,13 @@ import pytest
 
 from sessiond.board import Offers
 from sessiond.clock import SECOND, SystemClock
+from sessiond.deadlines import FULL_PAUSE
 from sessiond.leases import Wanted
 from sessiond.parts import Parts, running
+from sessiond.rows import Changes
 from sessiond.runnable import Try
 from sessiond.sqlite import SqliteStore
+from sessiond.store import StoreFull
 from tests.pace import SCALE
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import BRAIN, SELF, Desk, message
@@ -38,6 +41,17 @@ class NotClosed:
         pass
 
 
+class Filling(NotClosed):
+    """A store whose disk can be full."""
+
+    full = False
+
+    def commit(self) -> Changes:
+        if self.full:
+            raise StoreFull("no room")
+        return self._store.commit()
+
+
 async def acquire(parts: Parts, term: float = 10.0) -> int:
     wanted = Wanted("session/sesn_1", term=int(term * SECOND))
     held = await parts.writer.run(lambda tx: parts.rules.acquire(tx, BRAIN, wanted))
@@ -63,6 +77,27 @@ async def test_a_lease_that_was_never_used_is_offered_again_at_its_expiry_s06_s1
         assert await offer(offers) == ["sesn_1"]
         states = [row.state.name for _, row in leases[1].take_now(10)]
         assert states == ["EXPIRED"]
+
+
+async def test_a_full_disk_delays_the_end_of_leases_and_ends_nothing_else(
+    desk: Desk, clock: FakeClock
+) -> None:
+    desk.create("sesn_1", message("a"), wake=True)
+    desk.create("sleeping", message("a"), wake=True)
+    epoch = desk.acquire("session/sleeping").lease.epoch
+    desk.release("session/sleeping", epoch, 1, wake_at=clock.wall() + 10 * SECOND)
+    store = Filling(desk.store)
+    async with running(store, clock, SELF) as parts:  # type: ignore[arg-type]
+        await acquire(parts)
+        with parts.board.watch(frozenset()) as offers:
+            store.full = True
+            clock.advance(10)
+            await parts.deadlines.act()
+            assert await offer(offers) == ["sleeping"]
+            store.full = False
+            clock.advance(FULL_PAUSE / SECOND)
+            await parts.deadlines.act()
+            assert await offer(offers) == ["sesn_1"]
 
 
 async def test_many_leases_that_expire_at_once_all_end(parts: Parts, clock: FakeClock) -> None:
