@@ -18,6 +18,8 @@ from sessiond.rows import NewEvent, SessionRow
 MAX_ATTEMPTS = 3
 BACKOFF_FIRST = 1 * SECOND
 BACKOFF_CAP = 60 * SECOND
+REASON_CHARACTERS = 1000
+"""Of a failure, kept when it parks: it becomes an event, which has to fit in a message."""
 
 
 def due_in(session: SessionRow, wall: int, steady: int) -> int | None:
@@ -78,7 +80,7 @@ def settle(
     parked = ""
     if attempts >= MAX_ATTEMPTS:
         last = end.failure or end.lost or "the driver gave up its lease and did nothing"
-        parked = f"{attempts} tries without progress; the last: {last}"
+        parked = f"{attempts} tries without progress; the last: {last[:REASON_CHARACTERS]}"
     return msgspec.structs.replace(
         settled,
         attempts=attempts,

@@ -91,6 +91,17 @@ def test_three_tries_without_progress_park_it_with_the_reason_in_the_log(desk: D
     assert json.loads(idle.data) == {"stop_reason": {"type": "retries_exhausted"}}
 
 
+def test_an_endless_failure_is_cut_before_it_becomes_an_event(desk: Desk) -> None:
+    desk.create("sesn_1", message("a"), wake=True)
+    for _ in range(3):
+        epoch = desk.acquire("session/sesn_1").lease.epoch
+        desk.release("session/sesn_1", epoch, failure="\0" * 3_000_000)
+        desk.clock.advance(60)
+    error = desk.log()[-2]
+    assert error.type == "session.error"
+    assert len(error.data) < 10_000
+
+
 def test_a_new_wake_gives_a_parked_session_another_three_tries(desk: Desk) -> None:
     desk.create("sesn_1", message("a"), wake=True)
     _park(desk)
