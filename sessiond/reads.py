@@ -63,13 +63,26 @@ def check_types(types: Sequence[str]) -> tuple[str, ...]:
 def page_of(
     reader: Reader, workspace: str, request: session_pb2.ListSessionsRequest
 ) -> tuple[list[tuple[SessionRow, LeaseRow | None]], str]:
-    """A page of a workspace's sessions, and the token of the next or an empty one."""
+    """A page of a workspace's sessions, and the token of the next or an empty one.
+
+    It is shorter than asked for when those sessions would not fit in a message.
+    """
     limit = wire.limit(request.limit)
     before = _cursor(workspace, request)
     rows = reader.page(workspace, before=before, limit=limit + 1, archived=request.include_archived)
-    more = len(rows) > limit
-    rows = rows[:limit]
-    return rows, _token(workspace, request, rows[-1][0].number) if more else ""
+    page = rows[: _fitting(rows[:limit])]
+    more = len(rows) > len(page)
+    return page, _token(workspace, request, page[-1][0].number) if more else ""
+
+
+def _fitting(rows: Sequence[tuple[SessionRow, LeaseRow | None]]) -> int:
+    """How many of the rows fit in one answer, by their packed size, which is close to the sent."""
+    size = 0
+    for count, row in enumerate(rows):
+        size += len(msgspec.msgpack.encode(row))
+        if count and size > DEFAULT_BYTES:
+            return count
+    return len(rows)
 
 
 def _around(reader: Reader, session_id: str, query: SliceQuery, position: int) -> Slice:

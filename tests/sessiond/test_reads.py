@@ -4,7 +4,7 @@ import pytest
 
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
-from sessiond import reads
+from sessiond import reads, sessions, wire
 from sessiond.rows import NewEvent, Slice
 from sessiond.store import Reader
 from tests.sessiond.desk import ADA, BRAIN, EVE, Desk, message, refused
@@ -118,6 +118,24 @@ def test_pages_go_through_a_workspaces_sessions_newest_first_and_only_those(desk
         if not token:
             break
     assert seen == [f"s{number}" for number in reversed(range(7))]
+
+
+def test_a_page_of_large_sessions_fits_in_a_message(desk: Desk) -> None:
+    large = {"k" * 90 + str(number): "v" * 100 for number in range(20)}
+    for number in range(700):
+        new = sessions.NewSession(
+            f"s{number}", "default", "t" * 1000, large, large, (), False, b"request"
+        )
+        desk.run(lambda tx, new=new: sessions.create(tx, ADA, new))  # type: ignore[misc]
+    reader = desk.store.reader()
+    seen, token = 0, ""
+    while token or not seen:
+        request = pb.ListSessionsRequest(limit=1000, page_token=token)
+        rows, token = reads.page_of(reader, "default", request)
+        infos = [wire.session_info(session, lease, steady=0) for session, lease in rows]
+        assert pb.ListSessionsResponse(sessions=infos).ByteSize() < 4 * 1024 * 1024
+        seen += len(rows)
+    assert seen == 700
 
 
 def test_a_page_token_is_good_for_its_own_query_alone(desk: Desk) -> None:
