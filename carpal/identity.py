@@ -95,7 +95,7 @@ def identity_of(pem: bytes) -> Identity:
     """
     try:
         certificate = x509.load_pem_x509_certificate(pem)
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         raise _refused("it is not a PEM certificate") from None
     return identity_in(certificate)
 
@@ -178,7 +178,7 @@ def verified_identity(chain: bytes, ca: bytes, now: datetime) -> Identity:
 def _certificates(pem: bytes) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(pem)
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         raise _refused("it is not a PEM certificate") from None
 
 

@@ -175,7 +175,7 @@ def requested_key(csr_der: bytes) -> ec.EllipticCurvePublicKey:
         request = x509.load_der_x509_csr(csr_der)
         key = request.public_key()
         signed = request.is_signature_valid
-    except (ValueError, UnsupportedAlgorithm, InvalidSignature):
+    except (ValueError, x509.InvalidVersion, UnsupportedAlgorithm, InvalidSignature):
         raise invalid(field, "is not a PKCS #10 request") from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, _CURVES):
         raise invalid(field, "its key must be on P-256, P-384 or P-521")

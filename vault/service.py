@@ -86,7 +86,7 @@ class VaultService(vault_pb2_grpc.VaultServicer):
     ) -> pb.CreateTokenResponse:
         """The secret comes in; what goes out is what the token must pin."""
         who = caller(context)
-        ttl = request.ttl.ToTimedelta() if request.HasField("ttl") else None
+        ttl = _timedelta(request.ttl, "ttl") if request.HasField("ttl") else None
         row = await self._do(
             lambda: self._tokens.create(
                 who,
@@ -139,6 +139,13 @@ class VaultService(vault_pb2_grpc.VaultServicer):
             ca_bundle=self._signer.authority.pem,
             renew_after=_duration(issued.renew_after),
         )
+
+
+def _timedelta(value: Duration, field: str) -> timedelta:
+    try:
+        return value.ToTimedelta()
+    except (ValueError, OverflowError):
+        raise invalid(field, "is not a duration") from None
 
 
 def _duration(value: timedelta) -> Duration:

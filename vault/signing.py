@@ -151,7 +151,7 @@ class Signer:
             leaf = x509.load_pem_x509_certificate(certificate)
             end = leaf.not_valid_after_utc
             old = verified_identity(certificate, self.authority.pem, min(now, end))
-        except ValueError:
+        except (ValueError, x509.InvalidVersion):
             raise _renewal_refused("", "not a certificate") from None
         except CarpalError as error:
             raise _renewal_refused("", error.message) from None

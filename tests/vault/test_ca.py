@@ -113,10 +113,22 @@ def tampered() -> bytes:
     return bytes(request)
 
 
+def unknown_version() -> bytes:
+    return certificate_request(new_key()).replace(b"\x02\x01\x00", b"\x02\x01\x07", 1)
+
+
 @pytest.mark.parametrize(
     "request_der",
-    [b"", b"junk", weak_curve(), rsa_key(), tampered(), bytes(ca.REQUEST_MAX + 1)],
-    ids=["empty", "junk", "weak curve", "RSA", "tampered", "huge"],
+    [
+        b"",
+        b"junk",
+        weak_curve(),
+        rsa_key(),
+        tampered(),
+        unknown_version(),
+        bytes(ca.REQUEST_MAX + 1),
+    ],
+    ids=["empty", "junk", "weak curve", "RSA", "tampered", "unknown version", "huge"],
 )
 def test_a_bad_request_is_an_invalid_field(request_der: bytes) -> None:
     with pytest.raises(BadInput, match="certificate_request"):

@@ -1,5 +1,6 @@
 """The vault over real mutual TLS: who may ask it, and what it answers."""
 
+import base64
 import logging
 import secrets
 from collections.abc import AsyncIterator
@@ -163,6 +164,7 @@ async def test_a_used_tokens_answer_ends_with_its_life(
         ("ttl", {"ttl": Duration(seconds=86_401)}),
         ("ttl", {"ttl": Duration(seconds=-1)}),
         ("ttl", {"ttl": Duration(seconds=315_576_000_000)}),
+        ("ttl", {"ttl": Duration(seconds=10**15)}),
     ],
     ids=str,
 )
@@ -310,6 +312,22 @@ async def test_an_expired_certificate_renews_for_a_month_and_no_longer(
 async def test_a_renewal_without_a_certificate_is_refused(
     brain: "vault_pb2_grpc.VaultAsyncStub", certificate: bytes
 ) -> None:
+    request = pb.SignRequest(
+        certificate_request=new_request(),
+        renewal=pb.RenewalProof(certificate=certificate, signature=b"x"),
+    )
+    with pytest.raises(Denied) as raised:
+        await sign(brain, request)
+    assert raised.value.reason is Reason.RENEWAL_REFUSED
+
+
+async def test_a_renewal_with_a_certificate_of_an_unknown_version_is_refused(
+    domain: Trust, brain: "vault_pb2_grpc.VaultAsyncStub"
+) -> None:
+    files = domain.issue(Claims(Role.DAEMON, "d", "default"))
+    der = base64.b64decode(b"".join(files.load().chain.split(b"-----")[2].split()))
+    changed = base64.encodebytes(der.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x05", 1))
+    certificate = b"-----BEGIN CERTIFICATE-----\n" + changed + b"-----END CERTIFICATE-----\n"
     request = pb.SignRequest(
         certificate_request=new_request(),
         renewal=pb.RenewalProof(certificate=certificate, signature=b"x"),
