@@ -117,7 +117,8 @@ class Store:
         try:
             yield
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # a full disk may have undone it already
+                self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
 

@@ -1,6 +1,7 @@
 """Tokens are spent once, secrets do not stay, and no file is open to others."""
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -27,6 +28,19 @@ def test_a_token_reads_back_after_a_restart(path: Path) -> None:
     with closing(Store(path)) as store:
         assert store.token("t1") == token()
         assert store.token("t2") is None
+
+
+def test_a_full_disk_is_said_and_undone(path: Path) -> None:
+    with closing(Store(path)) as store:
+        pages = store._db.pragma("page_count")
+        store._db.pragma("max_page_count", pages)
+        big = replace(token(), content_digest=bytes(100_000))
+        with pytest.raises(apsw.FullError), store.transaction():
+            store.add_token(big)
+        store._db.pragma("max_page_count", pages + 100)
+        with store.transaction():
+            store.add_token(token())
+        assert store.token("t1") == token()
 
 
 def test_a_token_is_spent_once_and_only_in_time(path: Path) -> None:
