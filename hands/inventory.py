@@ -47,6 +47,7 @@ class Inventory:
         """Hands that are being made."""
         self._group = group
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._releases: dict[str, asyncio.Task[Exception | None]] = {}
         self._folder = folder
 
     @property
@@ -82,8 +83,9 @@ class Inventory:
             outcome = await self._try_to_make(row, order, making)
         except CarpalError as error:
             await self._reap(row.type, row.hand_id)
+            await self._remove(order.folder)
+            # Last: from here on the id may be tried again.
             self.journal.not_provisioned(row.hand_id)
-            await asyncio.to_thread(folders.remove, order.folder)
             outcome = error
         del self.making[row.hand_id]
         making.finish(outcome)
@@ -130,7 +132,27 @@ class Inventory:
     # The end of hands.
 
     async def release(self, row: HandRow) -> None:
-        """End a hand, live or lost, and leave nothing of it but its id."""
+        """End a hand, live or lost, and leave nothing of it but its id; it goes on whoever waits.
+
+        Raises OSError when something of its folder resists; it may be asked again.
+        """
+        task = self._releases.get(row.hand_id)
+        if task is None:
+            task = self._releases[row.hand_id] = self._group.create_task(self._try_to_end(row))
+        if error := await asyncio.shield(task):
+            raise error
+
+    async def _try_to_end(self, row: HandRow) -> Exception | None:
+        try:
+            await self._end(row)
+        except Exception as error:  # told to who waits; it must not end the daemon
+            log.exception("hand not released", extra={"hand_id": row.hand_id})
+            return error
+        finally:
+            del self._releases[row.hand_id]
+        return None
+
+    async def _end(self, row: HandRow) -> None:
         keeper = self.keepers.pop(row.hand_id, None)
         if keeper is not None:
             self._tasks.pop(row.hand_id).cancel()
@@ -169,8 +191,8 @@ class Inventory:
             if known is None or known.state == "released":
                 for name in self.types:
                     await self._reap(name, folder.name)
-                await asyncio.to_thread(folders.remove, folder)
-                log.warning("removed a hand that nobody owns", extra={"hand_id": folder.name})
+                log.warning("removing a hand that nobody owns", extra={"hand_id": folder.name})
+                await self._remove(folder)
 
     async def _adopt_hand(self, row: HandRow) -> None:
         try:
@@ -208,6 +230,13 @@ class Inventory:
     async def _reap(self, type_name: str, hand_id: str) -> None:
         if type_name in self.types:
             await self.types[type_name].reap(hand_id, self.folder_of(hand_id))
+
+    async def _remove(self, folder: Path) -> None:
+        """Remove a folder nobody needs; one that resists must not keep the rest from going on."""
+        try:
+            await asyncio.to_thread(folders.remove, folder)
+        except OSError as error:
+            log.warning("not removed", extra={"folder": str(folder), "why": str(error)})
 
     def _settle_open(self, hand_id: str, reason: str) -> None:
         for call in self.journal.open_calls(hand_id):

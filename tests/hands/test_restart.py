@@ -331,3 +331,11 @@ async def test_contact_starts_the_orphan_deadline_over_l13(place: Place) -> None
         await place.inventory.contact()
         assert (await place.sh(hand, f"sleep {0.6 * SCALE}; echo on")).content == "on\n"
     assert place.inventory.keepers[hand].orphan_in > 0
+
+
+async def test_what_cannot_be_removed_keeps_no_daemon_from_starting(state: Path) -> None:
+    stray = state / "hands/stray"
+    stray.parent.mkdir(parents=True)
+    stray.write_text("a file where only folders are expected")
+    async with open_place(state) as place:
+        assert await place.hand()

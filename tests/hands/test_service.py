@@ -10,7 +10,7 @@ from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from hands.inside.toolset import TOOLS
-from tests.hands.place import Place, open_place
+from tests.hands.place import PATIENCE, Place, open_place, until
 
 
 async def refused(awaitable: object) -> CarpalError:
@@ -375,3 +375,37 @@ async def test_what_is_not_built_says_so(place: Place) -> None:
         service.save(pb.SaveRequest())
     mounted = provision(place, "h", mounts=[pb.Mount(source_ref="blob:1", mount_path="/x")])
     assert (await refused(service.provision(mounted))).reason == Reason.NOT_BUILT
+
+
+async def test_an_id_whose_provision_failed_may_be_tried_again_the_moment_it_is_free(
+    place: Place,
+) -> None:
+    bad = provision(place, "again", limits=pb.Limits(cpus=1.0))
+    failing = asyncio.create_task(refused(place.service.provision(bad)))
+    async with asyncio.timeout(PATIENCE):
+        while place.journal.hand("again") is None:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0)
+        while place.journal.hand("again") is not None:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0)
+    await place.provision(provision(place, "again"))
+    assert (await failing).reason == Reason.LIMIT_NOT_ENFORCEABLE
+
+
+async def test_a_release_goes_on_when_its_link_is_cut(place: Place, hand: str) -> None:
+    asking = asyncio.create_task(place.release(hand))
+    await until(lambda: place.inventory.count == 0, "the release does not begin")
+    asking.cancel()
+    await asyncio.wait({asking})
+    assert asking.cancelled()
+
+    def released() -> bool:
+        row = place.journal.hand(hand)
+        return row is not None and row.state == "released"
+
+    await until(released, "the release stopped with its link")
+    assert not place.inventory.folder_of(hand).exists()
+
+
+async def test_two_releases_of_a_hand_are_one(place: Place, hand: str) -> None:
+    assert await asyncio.gather(place.release(hand), place.release(hand)) == [True, True]
+    assert not place.inventory.folder_of(hand).exists()
