@@ -8,6 +8,7 @@ a renewal failed.
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 _JITTER = 0.1
 """Of the time to half-life: a fleet enrolled in one minute does not renew in one."""
+_LOOK = 60.0
+"""Seconds between looks at the clock: a timer stands still while the machine sleeps."""
 _PROBE_LIMIT = 10.0
 """Seconds for a brain to answer to the candidate certificate."""
 
@@ -33,12 +36,20 @@ def due(identity: Identity, now: datetime, spread: float) -> timedelta:
     return max(timedelta(0), identity.not_before + half * (1 + _JITTER * spread) - now)
 
 
+async def until_due(
+    identity: Identity, now: Callable[[], datetime], spread: float = 0.0, look: float = _LOOK
+) -> None:
+    """Wait for that, looking at the clock every `look` seconds."""
+    while left := due(identity, now(), spread).total_seconds():  # noqa: ASYNC110 - it is a clock
+        await asyncio.sleep(min(left, look))
+
+
 async def keep_renewed(files: IdentityFiles) -> None:
     """Renew whenever it is time, until cancelled."""
     backoff = Backoff(first=30.0, cap=900.0)
     while True:
         spread = random.uniform(-1, 1)  # noqa: S311 - jitter
-        await asyncio.sleep(due(files.identity(), datetime.now(UTC), spread).total_seconds())
+        await until_due(files.identity(), lambda: datetime.now(UTC), spread)
         try:
             links = Links.load(links_path(files.directory))
             renewed = await renew(files.directory, links.enrollment, _probe(links))

@@ -10,8 +10,8 @@ from carpal.identity import Role
 from carpal.server import serve
 from carpal.tls import IdentityFiles, server_credentials
 from hands.enroll import Links, links_path
-from hands.renewal import due, keep_renewed
-from tests.hands.place import until
+from hands.renewal import due, keep_renewed, until_due
+from tests.hands.place import PATIENCE, until
 from tests.pki import Pki
 from tests.trust import trust
 from vault.ca import Claims
@@ -27,6 +27,16 @@ def test_it_is_due_at_half_life_give_or_take_a_tenth(tmp_path: Path) -> None:
     assert due(me, now, 1.0) == timedelta(hours=11)
     assert due(me, now, -1.0) == timedelta(hours=9)
     assert due(me, now + timedelta(hours=12), 0.0) == timedelta(0)
+
+
+async def test_time_a_machine_slept_through_counts(tmp_path: Path) -> None:
+    now = datetime.now(UTC).replace(microsecond=0)
+    files = Pki(tmp_path).issue(
+        Role.DAEMON, "d", not_before=now, not_after=now + timedelta(hours=20)
+    )
+    looks = iter([now, now, now + timedelta(hours=12)])
+    async with asyncio.timeout(PATIENCE):
+        await until_due(files.identity(), lambda: next(looks), look=0.001)
 
 
 async def test_a_certificate_past_half_life_is_renewed_through_a_brain_that_lives(
