@@ -21,6 +21,8 @@ _HELLO_LIMIT = 5.0
 """Seconds for a supervisor to say hello: it may be sweeping a tree just then."""
 _END_LIMIT = 7.0
 """Seconds for a supervisor to kill all and end; a sweep gives up after 5."""
+_FLUSH_LIMIT = 1.0
+"""Seconds for a supervisor to read what it was last told."""
 
 
 class SupervisedHand:
@@ -125,9 +127,12 @@ class SupervisedHand:
         self._reading.cancel()
         self._writer.close()
         try:
-            await self._writer.wait_closed()
+            async with asyncio.timeout(_FLUSH_LIMIT):
+                await self._writer.wait_closed()
         except ConnectionError:
             return  # it was gone already
+        except TimeoutError:
+            self._writer.transport.abort()
 
     def _say(self, **message: Any) -> None:
         # To a lost hand this says nothing; whoever waits learns of the loss.

@@ -135,22 +135,26 @@ def kill_tree(pid: int, start: int) -> int:
 
 
 def kill_marked(marker: str) -> int:
-    """Kill every process started with `marker` (`NAME=value`) in its environment.
+    """Kill every process started with `marker` (`NAME=value`) in its environment, and all below.
 
     For what outlived the supervisor whose descendant it was. A process may
-    have hidden its environment: this is the last resort, not the rule.
+    have hidden its environment and left its parent: this is the last resort, not the rule.
     """
     return _kill_all(lambda: _marked(os.fsencode(marker)))
 
 
 def _marked(marker: bytes) -> Iterable[Process]:
+    marked = []
     for process in everyone().values():
         try:
             environment = Path(_PROC, str(process.pid), "environ").read_bytes()
         except OSError:
             continue  # gone, or another user's, which cannot be ours
         if process.pid != os.getpid() and marker in environment.split(b"\0"):
-            yield process
+            marked.append(process)
+    # While their root lives, those that cleared their environment are still found by it.
+    below = descendants(*(process.pid for process in marked))
+    return {*marked, *(process for process in below if process.pid != os.getpid())}
 
 
 def _kill_all(those: Callable[[], Iterable[Process]]) -> int:

@@ -97,6 +97,48 @@ async def test_a_hand_that_is_reaped_takes_no_other_daemons_hand_of_that_id_alon
     await kept.hand.release()
 
 
+async def test_a_reaped_hands_processes_end_also_where_they_cleared_their_environment(
+    tmp_path: Path,
+) -> None:
+    order = _order(tmp_path / "f")
+    made = await ProcessType().provision(order, lambda _: None)
+    steps = made.hand.execute(Call("c", "bash", {"command": "env -i sleep 60; true"}))
+    async with asyncio.timeout(PATIENCE):
+        await anext(steps)
+
+    def cleared() -> list[tree.Process]:
+        below = tree.descendants(made.state["pid"])
+        return [p for p in below if Path(f"/proc/{p.pid}/cmdline").read_bytes()[:5] == b"sleep"]
+
+    await until(cleared, "the command did not start")
+    (sleep,) = cleared()
+    await ProcessType().reap("h", order.folder)
+    assert not tree.alive(sleep.pid, sleep.start)
+    await made.hand.detach()
+
+
+async def test_a_supervisor_that_does_not_read_holds_up_no_daemon_that_ends(tmp_path: Path) -> None:
+    ends: list[asyncio.StreamWriter] = []
+
+    async def deaf(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ends.append(writer)
+        hello = json.dumps({"event": "hello", "pid": 1, "start": 1, "calls": []}).encode()
+        writer.write(len(hello).to_bytes(4, "big") + hello)
+
+    server = await asyncio.start_unix_server(deaf, tmp_path / "socket")
+    hand = await SupervisedHand.connect(tmp_path)
+    steps = hand.execute(Call("c", "bash", {"command": "x" * 8 * 1024 * 1024}))
+    asking = asyncio.ensure_future(anext(steps))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(PATIENCE):
+        await hand.detach()
+    asking.cancel()
+    await asyncio.wait({asking})
+    ends[0].transport.abort()
+    server.close()
+    await server.wait_closed()
+
+
 async def test_a_state_folder_of_any_depth_will_do(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
