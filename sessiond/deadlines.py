@@ -19,8 +19,8 @@ _log = logging.getLogger(__name__)
 
 LONGEST_SLEEP = 30 * SECOND
 """So that a step of the wall clock, which sets when sleepers wake, is noticed."""
-FULL_PAUSE = 5 * SECOND
-"""Between tries to end leases on a full disk. Nobody can use them meanwhile."""
+PAUSE = 5 * SECOND
+"""Between tries to end leases that cannot be written. Nobody can use them meanwhile."""
 
 
 class Deadlines:
@@ -55,16 +55,20 @@ class Deadlines:
                 continue
 
     async def act(self) -> None:
-        """Do what is due now. On a full disk leases end later; the process goes on."""
+        """Do what is due now.
+
+        On a full disk leases end later; the process goes on. When the store broke,
+        the writer is the one to say so, and why.
+        """
         expiry = self._next_expiry()
         while expiry is not None and expiry <= self._clock.steady():
             try:
                 await self._writer.run(self._rules.expire)
             except CarpalError as error:
-                if error.reason is not Reason.STORE_FULL:
+                if error.reason not in (Reason.STORE_FULL, Reason.UNAVAILABLE):
                     raise
                 _log.error("expired leases not ended", extra={"problem": error.message})
-                self._paused_until = self._clock.steady() + FULL_PAUSE
+                self._paused_until = self._clock.steady() + PAUSE
             expiry = self._next_expiry()
         self._board.advance()
 

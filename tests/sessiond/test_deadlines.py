@@ -7,13 +7,13 @@ import pytest
 
 from sessiond.board import Offers
 from sessiond.clock import SECOND, SystemClock
-from sessiond.deadlines import FULL_PAUSE
+from sessiond.deadlines import PAUSE
 from sessiond.leases import Wanted
 from sessiond.parts import Parts, running
 from sessiond.rows import Changes
 from sessiond.runnable import Try
 from sessiond.sqlite import SqliteStore
-from sessiond.store import StoreFull
+from sessiond.store import StoreBroken, StoreFull
 from tests.pace import SCALE
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import BRAIN, SELF, Desk, message
@@ -41,14 +41,14 @@ class NotClosed:
         pass
 
 
-class Filling(NotClosed):
-    """A store whose disk can be full."""
+class Failing(NotClosed):
+    """A store whose disk can be full, or break."""
 
-    full = False
+    error: Exception | None = None
 
     def commit(self) -> Changes:
-        if self.full:
-            raise StoreFull("no room")
+        if self.error is not None:
+            raise self.error
         return self._store.commit()
 
 
@@ -86,18 +86,32 @@ async def test_a_full_disk_delays_the_end_of_leases_and_ends_nothing_else(
     desk.create("sleeping", message("a"), wake=True)
     epoch = desk.acquire("session/sleeping").lease.epoch
     desk.release("session/sleeping", epoch, 1, wake_at=clock.wall() + 10 * SECOND)
-    store = Filling(desk.store)
+    store = Failing(desk.store)
     async with running(store, clock, SELF) as parts:  # type: ignore[arg-type]
         await acquire(parts)
         with parts.board.watch(frozenset()) as offers:
-            store.full = True
+            store.error = StoreFull("no room")
             clock.advance(10)
             await parts.deadlines.act()
             assert await offer(offers) == ["sleeping"]
-            store.full = False
-            clock.advance(FULL_PAUSE / SECOND)
+            store.error = None
+            clock.advance(PAUSE / SECOND)
             await parts.deadlines.act()
             assert await offer(offers) == ["sesn_1"]
+
+
+async def test_a_broken_store_is_for_the_writer_to_say(desk: Desk, clock: FakeClock) -> None:
+    desk.create("sesn_1", message("a"), wake=True)
+    store = Failing(desk.store)
+    async with running(store, clock, SELF) as parts:  # type: ignore[arg-type]
+        await acquire(parts)
+        store.error = StoreBroken("the disk is gone")
+        clock.advance(10)
+        await parts.deadlines.act()
+        with pytest.raises(StoreBroken, match="the disk is gone"):
+            async with asyncio.timeout(WAIT):
+                await parts.writer.until_broken()
+    desk.store.rollback()
 
 
 async def test_many_leases_that_expire_at_once_all_end(parts: Parts, clock: FakeClock) -> None:
