@@ -81,7 +81,7 @@ class IdentityFiles:
         Raises CONFIG_INVALID naming the file that is missing, unreadable,
         readable by others, or not of the same identity.
         """
-        loaded = self._load()
+        loaded = self._load() if self.exists() or not self.candidate.exists() else None
         if loaded is None and self.candidate.exists():
             # A promotion was cut short between two files: finish it.
             self.promote()

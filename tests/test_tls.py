@@ -136,6 +136,20 @@ def test_a_promotion_cut_short_is_finished_or_has_not_begun(pki: Pki, files_writ
     assert files.load().identity == (old.identity if files_written == 1 else new.identity)
 
 
+@pytest.mark.parametrize("files_written", [0, 1, 2, 3])
+def test_a_first_promotion_cut_short_is_finished(pki: Pki, files_written: int) -> None:
+    new = pki.issue("brain", "b").load()
+    files = IdentityFiles(pki.root / "first")
+    candidate = files.stage(new.key_pem, new.chain, new.ca)
+    for source, target in [
+        (candidate.ca, files.ca),
+        (candidate.key, files.key),
+        (candidate.certificate, files.certificate),
+    ][:files_written]:
+        write_file(target, source.read_bytes())
+    assert files.load().identity == new.identity
+
+
 async def test_a_server_shows_a_rotated_certificate_at_the_next_handshake(pki: Pki) -> None:
     files = pki.issue("brain", "b")
     async with health_server(files) as address:
