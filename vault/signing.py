@@ -205,7 +205,8 @@ def _digest(data: bytes) -> bytes:
 
 
 def _token_refused(token_id: str, why: str) -> CarpalError:
-    _log.warning("token refused", extra={"token_id": token_id, "why": why})
+    # Anyone may send an id, of any length.
+    _log.warning("token refused", extra={"token_id": token_id[:128], "why": why})
     return refuse(Reason.TOKEN_REFUSED, "the enrolment token was refused")
 
 

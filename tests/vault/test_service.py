@@ -106,6 +106,14 @@ async def test_the_same_request_again_is_the_first_answer(
     assert (await sign(brain, request)).certificate_chain == first.certificate_chain
 
 
+async def test_an_endless_token_id_does_not_fill_the_log(
+    brain: "vault_pb2_grpc.VaultAsyncStub", caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(Denied):
+        await sign(brain, by_token(Token("x:1", (), "t" * 1_000_000, bytes(32)), new_request()))
+    assert max(len(str(record.__dict__)) for record in caplog.records) < 10_000
+
+
 async def test_a_refused_token_does_not_say_why(
     domain: Trust, brain: "vault_pb2_grpc.VaultAsyncStub", caplog: pytest.LogCaptureFixture
 ) -> None:
