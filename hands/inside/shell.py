@@ -6,8 +6,10 @@ what it exports; a shell that ended too abruptly for that changes nothing, and
 the result says so.
 """
 
+import contextlib
 import os
 import shlex
+import stat
 from pathlib import Path
 
 _SCRIPT = (
@@ -39,6 +41,8 @@ ALWAYS = {
 _ONE_MAX = 128 * 1024 - 4096
 _ALL_MAX = 1024 * 1024
 """Bytes the kernel lets one variable, and all of them, have; past it nothing starts any more."""
+_STATE_MAX = 16 * 1024 * 1024
+"""Bytes read of what the shell wrote down; beyond, it counts as ended abruptly."""
 _NOT_CARRIED = {b"_", b"SHLVL"}
 
 Environment = dict[bytes, bytes]
@@ -68,7 +72,10 @@ class Shell:
             note = f"{self.cwd} is gone; cwd reset to {self._workspace}"
             self.cwd = self._workspace
         self._state.unlink(missing_ok=True)
-        self._command.write_text(command, encoding="utf-8", errors="surrogatepass")
+        self._command.unlink(missing_ok=True)
+        # Made anew: a pipe that a command put there would hold up the hand for ever.
+        with self._command.open("x", encoding="utf-8", errors="surrogatepass") as file:
+            file.write(command)
         script = _SCRIPT.format(
             state=shlex.quote(str(self._state)), command=shlex.quote(str(self._command))
         )
@@ -78,11 +85,9 @@ class Shell:
 
     def carry(self) -> str:
         """Take over what the ended shell left; says what of it was not kept."""
-        try:
-            records = self._state.read_bytes().split(b"\0")
-        except FileNotFoundError:
-            records = []
-        self._state.unlink(missing_ok=True)
+        records = self._left().split(b"\0")
+        with contextlib.suppress(OSError):  # there is none, or the next call says what is wrong
+            self._state.unlink()
         if records[-2:] != [b"kept", b""]:
             return f"the shell ended abruptly; cwd and exports are as before it: {self.cwd}"
         environment: Environment = {}
@@ -100,6 +105,21 @@ class Shell:
         self.environment = environment
         self.cwd = Path(os.fsdecode(records[0])) if records[0].startswith(b"/") else self.cwd
         return f"too large to carry over: {', '.join(dropped)}" if dropped else ""
+
+    def _left(self) -> bytes:
+        """What the shell wrote down; nothing when a command put another thing in its place."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            handle = os.open(self._state, flags)
+        except OSError:
+            return b""
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return b""
+            with os.fdopen(os.dup(handle), "rb") as file:
+                return file.read(_STATE_MAX)
+        finally:
+            os.close(handle)
 
     @property
     def _state(self) -> Path:

@@ -4,6 +4,8 @@ import asyncio
 import time
 from pathlib import Path
 
+import pytest
+
 from carpal.v1 import hand_pb2 as pb
 from hands.inside import tree
 from tests.hands.place import Place, until
@@ -340,3 +342,16 @@ async def test_calls_of_one_hand_run_in_order_and_two_hands_apart_h42(place: Pla
             group.create_task(place.steps(call))
     assert (await place.sh(one, "cat log")).content == "0\n1\n2\n3\n"
     assert (await place.sh(two, "ls")).content == "[no output]"
+
+
+@pytest.mark.parametrize("made", ["mkfifo", "ln -s /dev/zero", "mkdir"])
+async def test_what_a_command_puts_in_place_of_the_shells_own_files_ends_no_hand(
+    place: Place, hand: str, made: str
+) -> None:
+    state, command = '"$HOME"/../state', '"$HOME"/../command'
+    abrupt = await place.sh(hand, f"{made} {state}; rm {command}; {made} {command}; kill -9 $$")
+    assert "the shell ended abruptly" in abrupt.content
+    after = await place.sh(hand, "echo goes on")
+    # A folder in their place is said, not removed: it is not ours.
+    assert "goes on" in after.content or "could not start: is a directory" in after.content
+    assert place.inventory.count == 1
