@@ -187,6 +187,8 @@ def _connected(folder: Path) -> socket.socket:
     # A socket's address holds 107 bytes; through a descriptor any path is short.
     handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # Before the connect: to a supervisor that accepts no more, it would wait for ever.
+    connecting.setblocking(False)
     try:
         connecting.connect(f"/proc/self/fd/{handle}/socket")
     except OSError:
@@ -194,5 +196,4 @@ def _connected(folder: Path) -> socket.socket:
         raise
     finally:
         os.close(handle)
-    connecting.setblocking(False)
     return connecting

@@ -1,7 +1,9 @@
 """The supervisor by itself: what it needs, and whom it listens to."""
 
 import asyncio
+import contextlib
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -137,6 +139,20 @@ async def test_a_supervisor_that_does_not_read_holds_up_no_daemon_that_ends(tmp_
     ends[0].transport.abort()
     server.close()
     await server.wait_closed()
+
+
+async def test_a_supervisor_that_accepts_no_more_is_lost_at_once(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen(0)
+        full = False
+        while not full:
+            waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+            waiting.setblocking(False)
+            full = waiting.connect_ex(str(tmp_path / "socket")) != 0
+        with pytest.raises(HandLost):
+            await SupervisedHand.connect(tmp_path)
 
 
 async def test_a_state_folder_of_any_depth_will_do(tmp_path: Path) -> None:
