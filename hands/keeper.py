@@ -6,6 +6,7 @@ service. When the hand dies, its open calls are settled as lost.
 
 import asyncio
 import logging
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -111,6 +112,9 @@ class Keeper:
                 await self._pump(running)
             except HandLost:
                 return
+            except sqlite3.Error:
+                # The journal's, and the call goes on: the next daemon tells how it ended.
+                raise
             except Exception as error:  # a hand type's own bug must not end the daemon
                 log.exception("hand type failed", extra={"hand_id": self.hand_id})
                 if running.result is None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import struct
 import sys
 from collections.abc import AsyncIterator
@@ -339,3 +340,23 @@ async def test_what_cannot_be_removed_keeps_no_daemon_from_starting(state: Path)
     stray.write_text("a file where only folders are expected")
     async with open_place(state) as place:
         assert await place.hand()
+
+
+async def test_a_journal_that_fails_ends_the_daemon_and_not_the_truth_of_a_call(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    calls = []
+
+    async def fail_in_a_call(broken: pytest.MonkeyPatch) -> None:
+        async with open_place(state, end=False) as place:
+            calls.append(place.request(await place.hand(), command="echo ran >> log; cat log"))
+            broken.setattr(Journal, "running", full)
+            await place.steps(calls[0])
+
+    with monkeypatch.context() as broken, pytest.raises(BaseExceptionGroup):
+        await fail_in_a_call(broken)
+    async with open_place(state) as place:
+        assert (await place.steps(calls[0]))[-1].result.content == "ran\n"
