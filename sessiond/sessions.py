@@ -65,6 +65,18 @@ def check_map(field: str, entries: Mapping[str, str]) -> None:
         raise invalid(field, f"must be at most {MAP_BYTES} bytes in all")
 
 
+def _check_types(caller: Identity, events: tuple[NewEvent, ...]) -> None:
+    """EPOCH_REQUIRED when an operator would write what only a driver may say."""
+    for event in events:
+        known = event.type == "session.updated" or append.is_inbox(event.type)
+        if caller.role is Role.OPERATOR and not known:
+            raise refuse(
+                Reason.EPOCH_REQUIRED,
+                f"an operator may not begin a session with {event.type!r}",
+                action="begin with session.updated and inbox events",
+            )
+
+
 def create(tx: Transaction, caller: Identity, new: NewSession) -> SessionRow:
     """A new session with its first events; the same request again answers with the session."""
     check_id(new.session_id, "session_id")
@@ -72,6 +84,7 @@ def create(tx: Transaction, caller: Identity, new: NewSession) -> SessionRow:
     check_map("metadata", new.metadata)
     check_map("labels", new.labels)
     append.check_events(new.events)
+    _check_types(caller, new.events)
     if new.wake and not new.events:
         raise invalid("wake", "needs an event that gives the session something to do")
     there = tx.session(new.session_id)

@@ -105,7 +105,7 @@ class CreateSessionRequest(_message.Message):
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.NewEvent]:
-        """Any type: nobody can hold the lease yet."""
+        """A brain's of any type; an operator's `session.updated` and inbox types."""
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...

@@ -154,6 +154,7 @@ class SessionServicer:
         Callers: operator (its own workspace), brain.
         Idempotent: by session_id and content.
         the id exists with other content, or was deleted → ALREADY_EXISTS ID_REUSED → choose another id
+        an operator's event of a driver's type → PERMISSION_DENIED EPOCH_REQUIRED → not retry
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -230,11 +231,10 @@ class SessionServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Append(self, request_iterator, context):
-        """The fast path: frames of groups, pipelined; one ack frame per commit.
-        A group is one session's events, all or nothing. Groups of one session
-        commit in the order sent. After a refusal that session's later groups of
-        the same epoch on this stream are refused too, so that nothing lands out
-        of order; a higher epoch starts afresh.
+        """The fast path: pipelined frames of groups; one ack frame per commit. A group is
+        one session's events, all or nothing, committed in the order sent. After a
+        refusal that session's later groups of the same epoch on this stream are
+        refused too, so that nothing lands out of order; a higher epoch starts afresh.
         Callers: brain; operator (inbox types only).
         Idempotent: by event id, as EmitEvent; resend what was not acknowledged.
         any condition of EmitEvent → as there → as there

@@ -39,6 +39,7 @@ class SessionStub:
     Callers: operator (its own workspace), brain.
     Idempotent: by session_id and content.
       the id exists with other content, or was deleted → ALREADY_EXISTS ID_REUSED → choose another id
+      an operator's event of a driver's type → PERMISSION_DENIED EPOCH_REQUIRED → not retry
     """
     GetSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]
     """Read a session's state, and optionally the first slice of its log.
@@ -87,11 +88,10 @@ class SessionStub:
       disk full → RESOURCE_EXHAUSTED STORE_FULL → retry with backoff
     """
     Append: _grpc.StreamStreamMultiCallable[_session_pb2.AppendRequest, _session_pb2.AppendResponse]
-    """The fast path: frames of groups, pipelined; one ack frame per commit.
-    A group is one session's events, all or nothing. Groups of one session
-    commit in the order sent. After a refusal that session's later groups of
-    the same epoch on this stream are refused too, so that nothing lands out
-    of order; a higher epoch starts afresh.
+    """The fast path: pipelined frames of groups; one ack frame per commit. A group is
+    one session's events, all or nothing, committed in the order sent. After a
+    refusal that session's later groups of the same epoch on this stream are
+    refused too, so that nothing lands out of order; a higher epoch starts afresh.
     Callers: brain; operator (inbox types only).
     Idempotent: by event id, as EmitEvent; resend what was not acknowledged.
       any condition of EmitEvent → as there → as there
@@ -201,6 +201,7 @@ class SessionAsyncStub(SessionStub):
     Callers: operator (its own workspace), brain.
     Idempotent: by session_id and content.
       the id exists with other content, or was deleted → ALREADY_EXISTS ID_REUSED → choose another id
+      an operator's event of a driver's type → PERMISSION_DENIED EPOCH_REQUIRED → not retry
     """
     GetSession: _aio.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]  # type: ignore[assignment]
     """Read a session's state, and optionally the first slice of its log.
@@ -249,11 +250,10 @@ class SessionAsyncStub(SessionStub):
       disk full → RESOURCE_EXHAUSTED STORE_FULL → retry with backoff
     """
     Append: _aio.StreamStreamMultiCallable[_session_pb2.AppendRequest, _session_pb2.AppendResponse]  # type: ignore[assignment]
-    """The fast path: frames of groups, pipelined; one ack frame per commit.
-    A group is one session's events, all or nothing. Groups of one session
-    commit in the order sent. After a refusal that session's later groups of
-    the same epoch on this stream are refused too, so that nothing lands out
-    of order; a higher epoch starts afresh.
+    """The fast path: pipelined frames of groups; one ack frame per commit. A group is
+    one session's events, all or nothing, committed in the order sent. After a
+    refusal that session's later groups of the same epoch on this stream are
+    refused too, so that nothing lands out of order; a higher epoch starts afresh.
     Callers: brain; operator (inbox types only).
     Idempotent: by event id, as EmitEvent; resend what was not acknowledged.
       any condition of EmitEvent → as there → as there
@@ -366,6 +366,7 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         Callers: operator (its own workspace), brain.
         Idempotent: by session_id and content.
           the id exists with other content, or was deleted → ALREADY_EXISTS ID_REUSED → choose another id
+          an operator's event of a driver's type → PERMISSION_DENIED EPOCH_REQUIRED → not retry
         """
 
     @_abc_1.abstractmethod
@@ -456,11 +457,10 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_session_pb2.AppendRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_session_pb2.AppendResponse], _abc.AsyncIterator[_session_pb2.AppendResponse]]:
-        """The fast path: frames of groups, pipelined; one ack frame per commit.
-        A group is one session's events, all or nothing. Groups of one session
-        commit in the order sent. After a refusal that session's later groups of
-        the same epoch on this stream are refused too, so that nothing lands out
-        of order; a higher epoch starts afresh.
+        """The fast path: pipelined frames of groups; one ack frame per commit. A group is
+        one session's events, all or nothing, committed in the order sent. After a
+        refusal that session's later groups of the same epoch on this stream are
+        refused too, so that nothing lands out of order; a higher epoch starts afresh.
         Callers: brain; operator (inbox types only).
         Idempotent: by event id, as EmitEvent; resend what was not acknowledged.
           any condition of EmitEvent → as there → as there

@@ -16,7 +16,8 @@ TYPES = ["user.message", "user.interrupt", "agent.message", "hand.event"]
 @pytest.fixture
 def reader(desk: Desk) -> Reader:
     """A log of 20 events of 100 bytes, of four types in turn."""
-    desk.create("sesn_1", *(NewEvent(f"e{n}", TYPES[n % 4], bytes(100)) for n in range(1, 21)))
+    events = (NewEvent(f"e{n}", TYPES[n % 4], bytes(100)) for n in range(1, 21))
+    desk.create("sesn_1", *events, who=BRAIN)
     return desk.store.reader()
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from carpal.status import Reason
 from sessiond import sessions
-from sessiond.rows import SessionRow
+from sessiond.rows import NewEvent, SessionRow
 from tests.sessiond.desk import ADA, BRAIN, EVE, VAULT, Desk, message, refused, reply
 
 
@@ -39,9 +39,14 @@ def test_creating_with_other_content_is_refused(desk: Desk) -> None:
         desk.create("sesn_1", message("a"), who=EVE)
 
 
-def test_first_events_may_be_of_any_type_for_nobody_can_hold_the_lease(desk: Desk) -> None:
-    desk.create("sesn_1", reply("a"))
+def test_a_brain_may_begin_a_session_with_any_event_and_an_operator_with_no_drivers(
+    desk: Desk,
+) -> None:
+    with refused(Reason.EPOCH_REQUIRED):
+        desk.create("sesn_1", reply("a"))
+    desk.create("sesn_1", reply("a"), who=BRAIN)
     assert [e.type for e in desk.log()] == ["agent.message"]
+    desk.create("sesn_2", NewEvent("a", "session.updated", b"{}"), message("b"))
 
 
 def test_a_wake_without_an_event_is_refused(desk: Desk) -> None:
