@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import select
 import signal
 import sqlite3
 import struct
@@ -20,7 +21,7 @@ from hands.inside import tree
 from hands.journal import Journal
 from tests.hands.place import PATIENCE, Place, let_go, open_place, until
 from tests.hands.test_service import refused
-from tests.pace import SCALE
+from tests.pace import AT_ONCE, SCALE
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -198,9 +199,14 @@ async def test_a_call_whose_supervisor_died_with_the_daemon_is_interrupted_and_d
     assert row is not None
     tree_before = tree.descendants(row.facts["pid"])
     assert len(tree_before) >= 3
+    watched = [os.pidfd_open(process.pid) for process in tree_before]
     os.kill(row.facts["pid"], signal.SIGKILL)
     async with open_place(state) as place:
-        assert not [p for p in tree_before if tree.alive(p.pid, p.start)]
+        for pidfd in watched:
+            # Killed by now; the kernel may still be at it.
+            ended, _, _ = select.select([pidfd], [], [], AT_ONCE)
+            assert ended
+            os.close(pidfd)
         result = (await place.steps(request))[-1].result
         assert result.outcome == hand_pb.OUTCOME_INTERRUPTED
         assert "may have partly happened" in result.content
