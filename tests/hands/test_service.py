@@ -407,5 +407,6 @@ async def test_a_release_goes_on_when_its_link_is_cut(place: Place, hand: str) -
 
 
 async def test_two_releases_of_a_hand_are_one(place: Place, hand: str) -> None:
-    assert await asyncio.gather(place.release(hand), place.release(hand)) == [True, True]
+    ended = await asyncio.gather(place.release(hand), place.release(hand))
+    assert list(ended) == [True, True]
     assert not place.inventory.folder_of(hand).exists()
