@@ -31,21 +31,14 @@ class Outbox(Generic[M]):
         self._frame_bytes = frame_bytes
         self._urgent: deque[M] = deque()
         self._queue: deque[M] = deque()
-        self._bytes = 0
         self._ready = asyncio.Event()
         self._closed = False
-
-    @property
-    def bytes_waiting(self) -> int:
-        """Serialized size of what is not yet taken."""
-        return self._bytes
 
     def put(self, message: M, *, urgent: bool = False) -> None:
         """Queue a message; after close it is dropped, since nobody would send it."""
         if self._closed:
             return
         (self._urgent if urgent else self._queue).append(message)
-        self._bytes += message.ByteSize()
         self._ready.set()
 
     def close(self) -> None:
@@ -73,5 +66,4 @@ class Outbox(Generic[M]):
                 break
             batch.append(source.popleft())
             size += cost
-        self._bytes -= size
         return batch

@@ -153,13 +153,6 @@ def check_claims(trust_domain: str, role: Role, name: str, workspace: str, pool:
         raise _refused("only a daemon may be in a pool")
 
 
-def check_same_domain(identity: Identity, trust_domain: str) -> Identity:
-    """`identity`, or IDENTITY_INVALID when it is of another trust domain."""
-    if identity.trust_domain != trust_domain:
-        raise _refused(f"its trust domain is {identity.trust_domain!r}, not {trust_domain!r}")
-    return identity
-
-
 def verified_identity(chain: bytes, ca: bytes, now: datetime) -> Identity:
     """The identity of a PEM chain (leaf first), once its leaf chains to a CA in PEM `ca` at `now`.
 

@@ -20,7 +20,6 @@ async def test_what_waits_leaves_together_and_in_order() -> None:
         outbox.put(message)
     outbox.close()
     assert [batch async for batch in outbox.frames()] == [messages]
-    assert outbox.bytes_waiting == 0
 
 
 async def test_what_is_urgent_overtakes_what_waits() -> None:
@@ -36,7 +35,6 @@ async def test_a_frame_stays_within_its_size_unless_one_message_alone_is_larger(
     outbox: Outbox[Sized] = Outbox(frame_bytes=10)
     for size in (4, 6, 1, 25, 3):
         outbox.put(Sized(size))
-    assert outbox.bytes_waiting == 39
     outbox.close()
     sizes = [[len(message) for message in batch] async for batch in outbox.frames()]
     assert sizes == [[4, 6], [1], [25], [3]]

@@ -13,7 +13,6 @@ from carpal.errors import Denied
 from carpal.identity import (
     Identity,
     Role,
-    check_same_domain,
     identity_in,
     identity_of,
     server_name,
@@ -133,13 +132,6 @@ def test_dates_are_judged_at_the_edge() -> None:
     assert not identity.not_yet_valid(NOW)
     assert not identity.expired(NOW + timedelta(minutes=59))
     assert identity.expired(NOW + timedelta(hours=1))
-
-
-def test_another_trust_domain_is_refused(tmp_path: Path) -> None:
-    identity = Pki(tmp_path, "other.example").issue("brain", "b").identity()
-    assert check_same_domain(identity, "other.example") is identity
-    with pytest.raises(Denied):
-        check_same_domain(identity, "carpal.internal")
 
 
 def test_a_chain_is_verified_against_its_own_ca_only(tmp_path: Path) -> None:
