@@ -41,7 +41,7 @@ def new_event(event: New) -> types_pb2.NewEvent:
 
 @dataclass
 class _Waiting:
-    group: session_pb2.AppendGroup
+    group: types_pb2.AppendGroup
     done: "asyncio.Future[int]"
 
 
@@ -51,7 +51,7 @@ class Appender:
     def __init__(self, stub: "session_pb2_grpc.SessionAsyncStub") -> None:
         self._stub = stub
         self._waiting: dict[int, _Waiting] = {}
-        self._outbox: Outbox[session_pb2.AppendGroup] | None = None
+        self._outbox: Outbox[types_pb2.AppendGroup] | None = None
         self._sequence = 0
 
     async def append(
@@ -63,7 +63,7 @@ class Appender:
         the refusal, STALE_EPOCH above all. What sessiond would refuse for its
         size is refused here: too large a frame would end the stream of all.
         """
-        group = session_pb2.AppendGroup(
+        group = types_pb2.AppendGroup(
             session_id=session_id,
             events=[new_event(event) for event in events],
             epoch=epoch,
@@ -111,7 +111,7 @@ class Appender:
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
 
-    def _acknowledge(self, ack: session_pb2.AppendAck) -> None:
+    def _acknowledge(self, ack: types_pb2.AppendAck) -> None:
         waiting = self._waiting.pop(ack.sequence, None)
         if waiting is None or waiting.done.done():
             return  # its waiter was cancelled
@@ -121,7 +121,7 @@ class Appender:
             waiting.done.set_result(ack.position)
 
 
-def check_sizes(group: session_pb2.AppendGroup) -> None:
+def check_sizes(group: types_pb2.AppendGroup) -> None:
     """EVENT_TOO_LARGE or GROUP_TOO_LARGE, by the contract's limits."""
     for event in group.events:
         if len(event.data) > EVENT_BYTES:
@@ -132,7 +132,7 @@ def check_sizes(group: session_pb2.AppendGroup) -> None:
 
 async def _write(
     stream: "grpc.aio.StreamStreamCall[session_pb2.AppendRequest, session_pb2.AppendResponse]",
-    outbox: Outbox[session_pb2.AppendGroup],
+    outbox: Outbox[types_pb2.AppendGroup],
 ) -> None:
     async for groups in outbox.frames():
         await stream.write(session_pb2.AppendRequest(groups=groups))
@@ -147,7 +147,7 @@ async def tail(
     """
     backoff = Backoff(0.05, 1.0)
     while True:
-        cursor = session_pb2.TailCursor(session_id=session_id, after=after)
+        cursor = types_pb2.TailCursor(session_id=session_id, after=after)
         stream = stub.TailEvents(session_pb2.TailEventsRequest(cursors=[cursor]))
         try:
             with rpc_errors("sessiond"):

@@ -29,6 +29,7 @@ METHODS: dict[str, frozenset[Role]] = {
     "/carpal.v1.Session/GetEvents": _OPERATOR_BRAIN,
     "/carpal.v1.Session/TailEvents": _OPERATOR_BRAIN,
     "/carpal.v1.Session/ForkSession": _OPERATOR_BRAIN,
+    "/carpal.v1.Session/ImportSession": _OPERATOR,
     "/carpal.v1.Session/RedactEvent": _OPERATOR,
     "/carpal.v1.Session/AcquireLease": _BRAIN,
     "/carpal.v1.Session/RenewLease": _BRAIN,

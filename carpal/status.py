@@ -60,6 +60,8 @@ class Reason(StrEnum):
     LEASE_HELD = "LEASE_HELD"
     TAKEOVER_NOT_ALLOWED = "TAKEOVER_NOT_ALLOWED"
     STORE_FULL = "STORE_FULL"
+    CHAIN_BROKEN = "CHAIN_BROKEN"
+    DATA_CORRUPT = "DATA_CORRUPT"
     DIGEST_MISMATCH = "DIGEST_MISMATCH"
     BLOB_NOT_FOUND = "BLOB_NOT_FOUND"
     DOCUMENT_NOT_FOUND = "DOCUMENT_NOT_FOUND"
@@ -138,6 +140,10 @@ SPECS: dict[Reason, Spec] = {
     Reason.LEASE_HELD: Spec(Code.FAILED_PRECONDITION, "wait until the holder is done"),
     Reason.TAKEOVER_NOT_ALLOWED: Spec(Code.PERMISSION_DENIED, "wait until the lease expires"),
     Reason.STORE_FULL: Spec(Code.RESOURCE_EXHAUSTED, "free disk space", 5.0),
+    Reason.CHAIN_BROKEN: Spec(Code.INVALID_ARGUMENT, "get an export that was not changed"),
+    Reason.DATA_CORRUPT: Spec(
+        Code.DATA_LOSS, "stop sessiond and restore a backup: `carpal sessiond restore`"
+    ),
     Reason.DIGEST_MISMATCH: Spec(Code.INVALID_ARGUMENT, "send the bytes again"),
     Reason.BLOB_NOT_FOUND: Spec(Code.NOT_FOUND, "check the digest"),
     Reason.DOCUMENT_NOT_FOUND: Spec(Code.NOT_FOUND, "check the name"),

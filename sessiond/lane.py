@@ -15,7 +15,7 @@ from google.rpc import status_pb2
 from carpal.errors import CarpalError, invalid, refuse, to_status
 from carpal.identity import Identity
 from carpal.status import Reason
-from carpal.v1 import session_pb2
+from carpal.v1 import session_pb2, types_pb2
 from sessiond import wire
 from sessiond.append import append
 from sessiond.store import Transaction
@@ -26,8 +26,8 @@ _ACKS = 500
 _UNREAD_ACKS = 10_000
 """Beyond this the client is not read: it must read its acks first."""
 
-Groups = list[session_pb2.AppendGroup]
-Acks = list[session_pb2.AppendAck]
+Groups = list[types_pb2.AppendGroup]
+Acks = list[types_pb2.AppendAck]
 
 
 class _Refused(NamedTuple):
@@ -124,7 +124,7 @@ class Lane:
     def _apply(self, groups: Groups, tx: Transaction) -> Acks:
         return [self._append(group, tx) for group in groups]
 
-    def _append(self, group: session_pb2.AppendGroup, tx: Transaction) -> session_pb2.AppendAck:
+    def _append(self, group: types_pb2.AppendGroup, tx: Transaction) -> types_pb2.AppendAck:
         session_id = group.session_id
         # A batch may be undone and run again: a group is not refused for its own sake.
         refused = self._refused.get(session_id)
@@ -140,18 +140,18 @@ class Lane:
             self._refuse_after(group)
             return _refusal(group, to_status(error))
         self._refused.pop(session_id, None)
-        return session_pb2.AppendAck(sequence=group.sequence, position=position)
+        return types_pb2.AppendAck(sequence=group.sequence, position=position)
 
     def _undone(self, groups: Groups) -> None:
         for group in groups:
             self._refuse_after(group)
 
-    def _refuse_after(self, group: session_pb2.AppendGroup) -> None:
+    def _refuse_after(self, group: types_pb2.AppendGroup) -> None:
         """Refuse the session's later groups, up to this epoch: nothing may land out of order."""
         before = self._refused.get(group.session_id)
         if before is None or group.epoch > before.epoch:
             self._refused[group.session_id] = _Refused(group.sequence, group.epoch)
 
 
-def _refusal(group: session_pb2.AppendGroup, status: status_pb2.Status) -> session_pb2.AppendAck:
-    return session_pb2.AppendAck(sequence=group.sequence, status=status)
+def _refusal(group: types_pb2.AppendGroup, status: status_pb2.Status) -> types_pb2.AppendAck:
+    return types_pb2.AppendAck(sequence=group.sequence, status=status)

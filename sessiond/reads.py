@@ -10,7 +10,7 @@ import msgspec
 from carpal.errors import invalid
 from carpal.identity import Identity
 from carpal.ids import check_id
-from carpal.v1 import session_pb2
+from carpal.v1 import session_pb2, types_pb2
 from sessiond import wire
 from sessiond.append import may_see, not_found
 from sessiond.rows import LeaseRow, SessionRow, Slice, SliceQuery
@@ -35,7 +35,7 @@ def slice_of(reader: Reader, caller: Identity, request: session_pb2.GetEventsReq
     """The slice a request asks for."""
     find(reader, caller, request.session_id)
     query = SliceQuery(
-        newest_first=request.order == session_pb2.EVENT_ORDER_NEWEST_FIRST,
+        newest_first=request.order == types_pb2.EVENT_ORDER_NEWEST_FIRST,
         types=check_types(request.types),
         limit=wire.limit(request.limit),
         max_bytes=min(request.max_bytes or DEFAULT_BYTES, MAX_BYTES),

@@ -6,7 +6,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from carpal.errors import invalid
-from carpal.v1 import session_pb2, types_pb2
+from carpal.v1 import types_pb2
 from sessiond.clock import SECOND
 from sessiond.rows import EventRow, Group, LeaseRow, NewEvent, SessionRow
 
@@ -99,7 +99,7 @@ def new_events(messages: Iterable[types_pb2.NewEvent]) -> tuple[NewEvent, ...]:
     return tuple([new_event(message) for message in messages])
 
 
-def group(message: session_pb2.AppendGroup) -> Group:
+def group(message: types_pb2.AppendGroup) -> Group:
     """One session's events to append."""
     epoch = message.epoch if message.HasField("epoch") else None
     return Group(message.session_id, new_events(message.events), epoch, message.wake)

@@ -100,7 +100,7 @@ async def _tail(
     backoff = Backoff(first=0.2, cap=2.0)
     cut_since: float | None = None
     while True:
-        cursor = session_pb2.TailCursor(session_id=session_id, after=after)
+        cursor = types_pb2.TailCursor(session_id=session_id, after=after)
         call = operator.sessions.TailEvents(session_pb2.TailEventsRequest(cursors=[cursor]))
         try:
             async for answer in call:

@@ -13,8 +13,6 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
-from google.rpc import status_pb2 as _status_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -25,23 +23,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class _EventOrder:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _EventOrderEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventOrder.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    EVENT_ORDER_UNSPECIFIED: _EventOrder.ValueType  # 0
-    EVENT_ORDER_OLDEST_FIRST: _EventOrder.ValueType  # 1
-    EVENT_ORDER_NEWEST_FIRST: _EventOrder.ValueType  # 2
-
-class EventOrder(_EventOrder, metaclass=_EventOrderEnumTypeWrapper): ...
-
-EVENT_ORDER_UNSPECIFIED: EventOrder.ValueType  # 0
-EVENT_ORDER_OLDEST_FIRST: EventOrder.ValueType  # 1
-EVENT_ORDER_NEWEST_FIRST: EventOrder.ValueType  # 2
-Global___EventOrder: _TypeAlias = EventOrder  # noqa: Y015
 
 @_typing.final
 class CreateSessionRequest(_message.Message):
@@ -154,18 +135,22 @@ class GetSessionRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     FIRST_EVENTS_FIELD_NUMBER: _builtins.int
+    SIGN_HEAD_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     first_events: _builtins.int
     """When positive, answer with up to this many events from the start."""
+    sign_head: _builtins.bool
+    """Answer with the head signed, as proof of the log up to it."""
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         first_events: _builtins.int = ...,
+        sign_head: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_events", b"first_events", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_events", b"first_events", "session_id", b"session_id", "sign_head", b"sign_head"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -177,19 +162,25 @@ class GetSessionResponse(_message.Message):
 
     SESSION_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
+    SIGNED_HEAD_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def session(self) -> _types_pb2.SessionInfo: ...
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Event]: ...
+    @_builtins.property
+    def signed_head(self) -> _types_pb2.SignedBytes:
+        """A serialized SignedHead."""
+
     def __init__(
         self,
         *,
         session: _types_pb2.SessionInfo | None = ...,
         events: _abc.Iterable[_types_pb2.Event] | None = ...,
+        signed_head: _types_pb2.SignedBytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session", "signed_head", b"signed_head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "session", b"session", "signed_head", b"signed_head"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -512,11 +503,11 @@ class AppendRequest(_message.Message):
 
     GROUPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppendGroup]: ...
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.AppendGroup]: ...
     def __init__(
         self,
         *,
-        groups: _abc.Iterable[Global___AppendGroup] | None = ...,
+        groups: _abc.Iterable[_types_pb2.AppendGroup] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -527,54 +518,16 @@ class AppendRequest(_message.Message):
 Global___AppendRequest: _TypeAlias = AppendRequest  # noqa: Y015
 
 @_typing.final
-class AppendGroup(_message.Message):
-    """One session's events, all or nothing."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SEQUENCE_FIELD_NUMBER: _builtins.int
-    SESSION_ID_FIELD_NUMBER: _builtins.int
-    EVENTS_FIELD_NUMBER: _builtins.int
-    EPOCH_FIELD_NUMBER: _builtins.int
-    WAKE_FIELD_NUMBER: _builtins.int
-    sequence: _builtins.int
-    """1, 2, 3, … on this stream."""
-    session_id: _builtins.str
-    epoch: _builtins.int
-    """As in EmitEventRequest."""
-    wake: _builtins.bool
-    @_builtins.property
-    def events(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.NewEvent]: ...
-    def __init__(
-        self,
-        *,
-        sequence: _builtins.int = ...,
-        session_id: _builtins.str = ...,
-        events: _abc.Iterable[_types_pb2.NewEvent] | None = ...,
-        epoch: _builtins.int | None = ...,
-        wake: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "epoch", b"epoch"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "epoch", b"epoch", "events", b"events", "sequence", b"sequence", "session_id", b"session_id", "wake", b"wake"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__epoch: _TypeAlias = _typing.Literal["epoch"]  # noqa: Y015
-    _WhichOneofArgType__epoch: _TypeAlias = _typing.Literal["_epoch", b"_epoch"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__epoch) -> _WhichOneofReturnType__epoch | None: ...
-
-Global___AppendGroup: _TypeAlias = AppendGroup  # noqa: Y015
-
-@_typing.final
 class AppendResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ACKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def acks(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppendAck]: ...
+    def acks(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.AppendAck]: ...
     def __init__(
         self,
         *,
-        acks: _abc.Iterable[Global___AppendAck] | None = ...,
+        acks: _abc.Iterable[_types_pb2.AppendAck] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -583,35 +536,6 @@ class AppendResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AppendResponse: _TypeAlias = AppendResponse  # noqa: Y015
-
-@_typing.final
-class AppendAck(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SEQUENCE_FIELD_NUMBER: _builtins.int
-    POSITION_FIELD_NUMBER: _builtins.int
-    STATUS_FIELD_NUMBER: _builtins.int
-    sequence: _builtins.int
-    position: _builtins.int
-    """Position of the group's first event, of the first time it was appended."""
-    @_builtins.property
-    def status(self) -> _status_pb2.Status:
-        """Set when the group was refused."""
-
-    def __init__(
-        self,
-        *,
-        sequence: _builtins.int = ...,
-        position: _builtins.int = ...,
-        status: _status_pb2.Status | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "sequence", b"sequence", "status", b"status"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___AppendAck: _TypeAlias = AppendAck  # noqa: Y015
 
 @_typing.final
 class GetEventsRequest(_message.Message):
@@ -632,7 +556,7 @@ class GetEventsRequest(_message.Message):
     """Positions below this one."""
     around: _builtins.int
     """Half of `limit` on each side of this one, itself included."""
-    order: Global___EventOrder.ValueType
+    order: _types_pb2.EventOrder.ValueType
     """Unspecified means oldest first."""
     limit: _builtins.int
     """1 to 1,000; 0 means 100."""
@@ -649,7 +573,7 @@ class GetEventsRequest(_message.Message):
         after: _builtins.int = ...,
         before: _builtins.int = ...,
         around: _builtins.int = ...,
-        order: Global___EventOrder.ValueType = ...,
+        order: _types_pb2.EventOrder.ValueType = ...,
         types: _abc.Iterable[_builtins.str] | None = ...,
         limit: _builtins.int = ...,
         max_bytes: _builtins.int = ...,
@@ -699,7 +623,7 @@ class TailEventsRequest(_message.Message):
     CURSORS_FIELD_NUMBER: _builtins.int
     TYPES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def cursors(self) -> _containers.RepeatedCompositeFieldContainer[Global___TailCursor]:
+    def cursors(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.TailCursor]:
         """1 to 1,000 sessions."""
 
     @_builtins.property
@@ -709,7 +633,7 @@ class TailEventsRequest(_message.Message):
     def __init__(
         self,
         *,
-        cursors: _abc.Iterable[Global___TailCursor] | None = ...,
+        cursors: _abc.Iterable[_types_pb2.TailCursor] | None = ...,
         types: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -719,29 +643,6 @@ class TailEventsRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TailEventsRequest: _TypeAlias = TailEventsRequest  # noqa: Y015
-
-@_typing.final
-class TailCursor(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SESSION_ID_FIELD_NUMBER: _builtins.int
-    AFTER_FIELD_NUMBER: _builtins.int
-    session_id: _builtins.str
-    after: _builtins.int
-    """Events above this position are sent."""
-    def __init__(
-        self,
-        *,
-        session_id: _builtins.str = ...,
-        after: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "session_id", b"session_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TailCursor: _TypeAlias = TailCursor  # noqa: Y015
 
 @_typing.final
 class TailEventsResponse(_message.Message):
@@ -868,6 +769,54 @@ class RedactEventResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RedactEventResponse: _TypeAlias = RedactEventResponse  # noqa: Y015
+
+@_typing.final
+class ImportSessionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def session(self) -> _types_pb2.SessionInfo:
+        """In the first message: the session as exported, under the id it is to have."""
+
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Event]:
+        """Consecutive from position 1."""
+
+    def __init__(
+        self,
+        *,
+        session: _types_pb2.SessionInfo | None = ...,
+        events: _abc.Iterable[_types_pb2.Event] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportSessionRequest: _TypeAlias = ImportSessionRequest  # noqa: Y015
+
+@_typing.final
+class ImportSessionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def session(self) -> _types_pb2.SessionInfo: ...
+    def __init__(
+        self,
+        *,
+        session: _types_pb2.SessionInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportSessionResponse: _TypeAlias = ImportSessionResponse  # noqa: Y015
 
 @_typing.final
 class AcquireLeaseRequest(_message.Message):

@@ -89,6 +89,11 @@ class SessionStub:
                 request_serializer=carpal_dot_v1_dot_session__pb2.ForkSessionRequest.SerializeToString,
                 response_deserializer=carpal_dot_v1_dot_session__pb2.ForkSessionResponse.FromString,
                 _registered_method=True)
+        self.ImportSession = channel.stream_unary(
+                '/carpal.v1.Session/ImportSession',
+                request_serializer=carpal_dot_v1_dot_session__pb2.ImportSessionRequest.SerializeToString,
+                response_deserializer=carpal_dot_v1_dot_session__pb2.ImportSessionResponse.FromString,
+                _registered_method=True)
         self.RedactEvent = channel.unary_unary(
                 '/carpal.v1.Session/RedactEvent',
                 request_serializer=carpal_dot_v1_dot_session__pb2.RedactEventRequest.SerializeToString,
@@ -206,7 +211,8 @@ class SessionServicer:
     def DeleteSession(self, request, context):
         """Delete a session. A tombstone stays; bytes go when no fork needs them.
         Callers: operator.
-        Idempotent: deleting what is gone succeeds.
+        Idempotent: deleting what was deleted succeeds.
+        no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
         a brain is driving it → FAILED_PRECONDITION LEASE_HELD → interrupt it first
         retention holds it → FAILED_PRECONDITION SESSION_HELD → lift the hold
         """
@@ -277,8 +283,22 @@ class SessionServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ImportSession(self, request_iterator, context):
+        """Take in an exported log as it was: positions, times, sources, hashes. It is not
+        there until the last event is; then it is a session like any other, not woken.
+        Callers: operator (its own workspace).
+        Idempotent: by session_id and chain; events that are there already are skipped.
+        an event does not continue the chain → INVALID_ARGUMENT CHAIN_BROKEN → get a true export
+        the id exists with another chain → ALREADY_EXISTS ID_REUSED → choose another id
+        disk full → RESOURCE_EXHAUSTED STORE_FULL → retry with backoff
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RedactEvent(self, request, context):
-        """Erase one event's data; keep who, when, why, its digest and its hash.
+        """Erase one event's data, for every fork that shares it; keep who, when, why, its
+        digest and its hash.
         Callers: operator.
         Idempotent: redacting twice is the first answer.
         no such session or position → NOT_FOUND SESSION_NOT_FOUND → check both
@@ -366,9 +386,11 @@ class SessionServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PutDocument(self, request, context):
-        """Write the next version of a small JSON document.
-        Callers: operator, brain.
+        """Write the next version of a small JSON document. `retention/default` is the
+        workspace's own: {"maximum_age_days": N, "hold": true|false}, each optional.
+        Callers: operator, brain (not `retention`).
         Idempotent: same expected_version and data is the first answer.
+        kind `retention`, from a brain → PERMISSION_DENIED ROLE_NOT_ALLOWED → not retry
         expected_version is not the newest → ABORTED VERSION_CONFLICT → read, merge, retry
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -452,6 +474,11 @@ def add_SessionServicer_to_server(servicer, server):
                     servicer.ForkSession,
                     request_deserializer=carpal_dot_v1_dot_session__pb2.ForkSessionRequest.FromString,
                     response_serializer=carpal_dot_v1_dot_session__pb2.ForkSessionResponse.SerializeToString,
+            ),
+            'ImportSession': grpc.stream_unary_rpc_method_handler(
+                    servicer.ImportSession,
+                    request_deserializer=carpal_dot_v1_dot_session__pb2.ImportSessionRequest.FromString,
+                    response_serializer=carpal_dot_v1_dot_session__pb2.ImportSessionResponse.SerializeToString,
             ),
             'RedactEvent': grpc.unary_unary_rpc_method_handler(
                     servicer.RedactEvent,
@@ -806,6 +833,33 @@ class Session:
             '/carpal.v1.Session/ForkSession',
             carpal_dot_v1_dot_session__pb2.ForkSessionRequest.SerializeToString,
             carpal_dot_v1_dot_session__pb2.ForkSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ImportSession(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/carpal.v1.Session/ImportSession',
+            carpal_dot_v1_dot_session__pb2.ImportSessionRequest.SerializeToString,
+            carpal_dot_v1_dot_session__pb2.ImportSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -71,7 +71,8 @@ class SessionStub:
     DeleteSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.DeleteSessionRequest, _session_pb2.DeleteSessionResponse]
     """Delete a session. A tombstone stays; bytes go when no fork needs them.
     Callers: operator.
-    Idempotent: deleting what is gone succeeds.
+    Idempotent: deleting what was deleted succeeds.
+      no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
       a brain is driving it → FAILED_PRECONDITION LEASE_HELD → interrupt it first
       retention holds it → FAILED_PRECONDITION SESSION_HELD → lift the hold
     """
@@ -118,8 +119,18 @@ class SessionStub:
       position beyond the source's head → OUT_OF_RANGE POSITION_BEYOND_HEAD → read the head
       the new id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
     """
+    ImportSession: _grpc.StreamUnaryMultiCallable[_session_pb2.ImportSessionRequest, _session_pb2.ImportSessionResponse]
+    """Take in an exported log as it was: positions, times, sources, hashes. It is not
+    there until the last event is; then it is a session like any other, not woken.
+    Callers: operator (its own workspace).
+    Idempotent: by session_id and chain; events that are there already are skipped.
+      an event does not continue the chain → INVALID_ARGUMENT CHAIN_BROKEN → get a true export
+      the id exists with another chain → ALREADY_EXISTS ID_REUSED → choose another id
+      disk full → RESOURCE_EXHAUSTED STORE_FULL → retry with backoff
+    """
     RedactEvent: _grpc.UnaryUnaryMultiCallable[_session_pb2.RedactEventRequest, _session_pb2.RedactEventResponse]
-    """Erase one event's data; keep who, when, why, its digest and its hash.
+    """Erase one event's data, for every fork that shares it; keep who, when, why, its
+    digest and its hash.
     Callers: operator.
     Idempotent: redacting twice is the first answer.
       no such session or position → NOT_FOUND SESSION_NOT_FOUND → check both
@@ -175,9 +186,11 @@ class SessionStub:
       no such blob in the workspace → NOT_FOUND BLOB_NOT_FOUND → check the digest
     """
     PutDocument: _grpc.UnaryUnaryMultiCallable[_session_pb2.PutDocumentRequest, _session_pb2.PutDocumentResponse]
-    """Write the next version of a small JSON document.
-    Callers: operator, brain.
+    """Write the next version of a small JSON document. `retention/default` is the
+    workspace's own: {"maximum_age_days": N, "hold": true|false}, each optional.
+    Callers: operator, brain (not `retention`).
     Idempotent: same expected_version and data is the first answer.
+      kind `retention`, from a brain → PERMISSION_DENIED ROLE_NOT_ALLOWED → not retry
       expected_version is not the newest → ABORTED VERSION_CONFLICT → read, merge, retry
     """
     GetDocument: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetDocumentRequest, _session_pb2.GetDocumentResponse]
@@ -233,7 +246,8 @@ class SessionAsyncStub(SessionStub):
     DeleteSession: _aio.UnaryUnaryMultiCallable[_session_pb2.DeleteSessionRequest, _session_pb2.DeleteSessionResponse]  # type: ignore[assignment]
     """Delete a session. A tombstone stays; bytes go when no fork needs them.
     Callers: operator.
-    Idempotent: deleting what is gone succeeds.
+    Idempotent: deleting what was deleted succeeds.
+      no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
       a brain is driving it → FAILED_PRECONDITION LEASE_HELD → interrupt it first
       retention holds it → FAILED_PRECONDITION SESSION_HELD → lift the hold
     """
@@ -280,8 +294,18 @@ class SessionAsyncStub(SessionStub):
       position beyond the source's head → OUT_OF_RANGE POSITION_BEYOND_HEAD → read the head
       the new id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
     """
+    ImportSession: _aio.StreamUnaryMultiCallable[_session_pb2.ImportSessionRequest, _session_pb2.ImportSessionResponse]  # type: ignore[assignment]
+    """Take in an exported log as it was: positions, times, sources, hashes. It is not
+    there until the last event is; then it is a session like any other, not woken.
+    Callers: operator (its own workspace).
+    Idempotent: by session_id and chain; events that are there already are skipped.
+      an event does not continue the chain → INVALID_ARGUMENT CHAIN_BROKEN → get a true export
+      the id exists with another chain → ALREADY_EXISTS ID_REUSED → choose another id
+      disk full → RESOURCE_EXHAUSTED STORE_FULL → retry with backoff
+    """
     RedactEvent: _aio.UnaryUnaryMultiCallable[_session_pb2.RedactEventRequest, _session_pb2.RedactEventResponse]  # type: ignore[assignment]
-    """Erase one event's data; keep who, when, why, its digest and its hash.
+    """Erase one event's data, for every fork that shares it; keep who, when, why, its
+    digest and its hash.
     Callers: operator.
     Idempotent: redacting twice is the first answer.
       no such session or position → NOT_FOUND SESSION_NOT_FOUND → check both
@@ -337,9 +361,11 @@ class SessionAsyncStub(SessionStub):
       no such blob in the workspace → NOT_FOUND BLOB_NOT_FOUND → check the digest
     """
     PutDocument: _aio.UnaryUnaryMultiCallable[_session_pb2.PutDocumentRequest, _session_pb2.PutDocumentResponse]  # type: ignore[assignment]
-    """Write the next version of a small JSON document.
-    Callers: operator, brain.
+    """Write the next version of a small JSON document. `retention/default` is the
+    workspace's own: {"maximum_age_days": N, "hold": true|false}, each optional.
+    Callers: operator, brain (not `retention`).
     Idempotent: same expected_version and data is the first answer.
+      kind `retention`, from a brain → PERMISSION_DENIED ROLE_NOT_ALLOWED → not retry
       expected_version is not the newest → ABORTED VERSION_CONFLICT → read, merge, retry
     """
     GetDocument: _aio.UnaryUnaryMultiCallable[_session_pb2.GetDocumentRequest, _session_pb2.GetDocumentResponse]  # type: ignore[assignment]
@@ -428,7 +454,8 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_pb2.DeleteSessionResponse, _abc.Awaitable[_session_pb2.DeleteSessionResponse]]:
         """Delete a session. A tombstone stays; bytes go when no fork needs them.
         Callers: operator.
-        Idempotent: deleting what is gone succeeds.
+        Idempotent: deleting what was deleted succeeds.
+          no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
           a brain is driving it → FAILED_PRECONDITION LEASE_HELD → interrupt it first
           retention holds it → FAILED_PRECONDITION SESSION_HELD → lift the hold
         """
@@ -507,12 +534,28 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def ImportSession(
+        self,
+        request_iterator: _MaybeAsyncIterator[_session_pb2.ImportSessionRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ImportSessionResponse, _abc.Awaitable[_session_pb2.ImportSessionResponse]]:
+        """Take in an exported log as it was: positions, times, sources, hashes. It is not
+        there until the last event is; then it is a session like any other, not woken.
+        Callers: operator (its own workspace).
+        Idempotent: by session_id and chain; events that are there already are skipped.
+          an event does not continue the chain → INVALID_ARGUMENT CHAIN_BROKEN → get a true export
+          the id exists with another chain → ALREADY_EXISTS ID_REUSED → choose another id
+          disk full → RESOURCE_EXHAUSTED STORE_FULL → retry with backoff
+        """
+
+    @_abc_1.abstractmethod
     def RedactEvent(
         self,
         request: _session_pb2.RedactEventRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.RedactEventResponse, _abc.Awaitable[_session_pb2.RedactEventResponse]]:
-        """Erase one event's data; keep who, when, why, its digest and its hash.
+        """Erase one event's data, for every fork that shares it; keep who, when, why, its
+        digest and its hash.
         Callers: operator.
         Idempotent: redacting twice is the first answer.
           no such session or position → NOT_FOUND SESSION_NOT_FOUND → check both
@@ -616,9 +659,11 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.PutDocumentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.PutDocumentResponse, _abc.Awaitable[_session_pb2.PutDocumentResponse]]:
-        """Write the next version of a small JSON document.
-        Callers: operator, brain.
+        """Write the next version of a small JSON document. `retention/default` is the
+        workspace's own: {"maximum_age_days": N, "hold": true|false}, each optional.
+        Callers: operator, brain (not `retention`).
         Idempotent: same expected_version and data is the first answer.
+          kind `retention`, from a brain → PERMISSION_DENIED ROLE_NOT_ALLOWED → not retry
           expected_version is not the newest → ABORTED VERSION_CONFLICT → read, merge, retry
         """
 

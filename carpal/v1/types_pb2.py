@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x63\x61rpal/v1/types.proto\x12\tcarpal.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xe0\x01\n\x05\x45vent\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\x04\x12(\n\x04time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04type\x18\x04 \x01(\t\x12\x0e\n\x06source\x18\x05 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x06 \x01(\x0c\x12\x17\n\x0fmust_understand\x18\x07 \x01(\x08\x12\x13\n\x0b\x64\x61ta_digest\x18\x08 \x01(\x0c\x12\x0c\n\x04hash\x18\t \x01(\x0c\x12\'\n\tredaction\x18\n \x01(\x0b\x32\x14.carpal.v1.Redaction\"K\n\x08NewEvent\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x17\n\x0fmust_understand\x18\x04 \x01(\x08\"Q\n\tRedaction\x12\n\n\x02\x62y\x18\x01 \x01(\t\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06reason\x18\x03 \x01(\t\"+\n\tChainHead\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x0c\n\x04hash\x18\x02 \x01(\x0c\"\xc0\x04\n\x0bSessionInfo\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tworkspace\x18\x02 \x01(\t\x12\r\n\x05title\x18\x03 \x01(\t\x12\x36\n\x08metadata\x18\x04 \x03(\x0b\x32$.carpal.v1.SessionInfo.MetadataEntry\x12+\n\x07\x63reated\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x61rchived\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\"\n\x04head\x18\x07 \x01(\x0b\x32\x14.carpal.v1.ChainHead\x12\x0c\n\x04wake\x18\x08 \x01(\x04\x12\x11\n\tprocessed\x18\t \x01(\x04\x12+\n\x07wake_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rparked_reason\x18\x0b \x01(\t\x12#\n\x05lease\x18\x0c \x01(\x0b\x32\x14.carpal.v1.LeaseInfo\x12\x13\n\x0b\x66orked_from\x18\r \x01(\t\x12\x11\n\tforked_at\x18\x0e \x01(\x04\x12\x32\n\x06labels\x18\x0f \x03(\x0b\x32\".carpal.v1.SessionInfo.LabelsEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xfc\x01\n\tLeaseInfo\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0e\n\x06holder\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12-\n\nexpires_in\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tworkspace\x18\x06 \x01(\t\x12\x38\n\nattributes\x18\x07 \x03(\x0b\x32$.carpal.v1.LeaseInfo.AttributesEntry\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"~\n\x0bLeaseTicket\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0e\n\x06holder\x18\x03 \x01(\t\x12\x11\n\tworkspace\x18\x04 \x01(\t\x12+\n\x07\x65xpires\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"L\n\x0bSignedBytes\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\x12\x19\n\x11\x63\x65rtificate_chain\x18\x03 \x01(\x0c\"<\n\x08\x42lobInfo\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x12\n\nmedia_type\x18\x03 \x01(\t\"+\n\x08LeaseRef\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\"s\n\x0cRenewedLease\x12\x10\n\x08resource\x18\x01 \x01(\t\x12-\n\nexpires_in\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\"\n\x06status\x18\x03 \x01(\x0b\x32\x12.google.rpc.Status\"k\n\x0fRunnableSession\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tworkspace\x18\x02 \x01(\t\x12\x0c\n\x04wake\x18\x03 \x01(\x04\x12\x11\n\tprocessed\x18\x04 \x01(\x04\x12\x10\n\x08\x61ttempts\x18\x05 \x01(\r\"\x86\x01\n\x0c\x44ocumentInfo\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tworkspace\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12(\n\x04time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x64\x61ta\x18\x06 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x63\x61rpal/v1/types.proto\x12\tcarpal.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xe0\x01\n\x05\x45vent\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\x04\x12(\n\x04time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04type\x18\x04 \x01(\t\x12\x0e\n\x06source\x18\x05 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x06 \x01(\x0c\x12\x17\n\x0fmust_understand\x18\x07 \x01(\x08\x12\x13\n\x0b\x64\x61ta_digest\x18\x08 \x01(\x0c\x12\x0c\n\x04hash\x18\t \x01(\x0c\x12\'\n\tredaction\x18\n \x01(\x0b\x32\x14.carpal.v1.Redaction\"K\n\x08NewEvent\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x17\n\x0fmust_understand\x18\x04 \x01(\x08\"Q\n\tRedaction\x12\n\n\x02\x62y\x18\x01 \x01(\t\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06reason\x18\x03 \x01(\t\"+\n\tChainHead\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x0c\n\x04hash\x18\x02 \x01(\x0c\"\x80\x01\n\nSignedHead\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\"\n\x04head\x18\x02 \x01(\x0b\x32\x14.carpal.v1.ChainHead\x12(\n\x04time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x63hain_id\x18\x04 \x01(\t\"\xe7\x04\n\x0bSessionInfo\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tworkspace\x18\x02 \x01(\t\x12\r\n\x05title\x18\x03 \x01(\t\x12\x36\n\x08metadata\x18\x04 \x03(\x0b\x32$.carpal.v1.SessionInfo.MetadataEntry\x12+\n\x07\x63reated\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x61rchived\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\"\n\x04head\x18\x07 \x01(\x0b\x32\x14.carpal.v1.ChainHead\x12\x0c\n\x04wake\x18\x08 \x01(\x04\x12\x11\n\tprocessed\x18\t \x01(\x04\x12+\n\x07wake_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rparked_reason\x18\x0b \x01(\t\x12#\n\x05lease\x18\x0c \x01(\x0b\x32\x14.carpal.v1.LeaseInfo\x12\x13\n\x0b\x66orked_from\x18\r \x01(\t\x12\x11\n\tforked_at\x18\x0e \x01(\x04\x12\x32\n\x06labels\x18\x0f \x03(\x0b\x32\".carpal.v1.SessionInfo.LabelsEntry\x12\x10\n\x08\x63hain_id\x18\x10 \x01(\t\x12\x13\n\x0bimported_to\x18\x11 \x01(\x04\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xfc\x01\n\tLeaseInfo\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0e\n\x06holder\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12-\n\nexpires_in\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tworkspace\x18\x06 \x01(\t\x12\x38\n\nattributes\x18\x07 \x03(\x0b\x32$.carpal.v1.LeaseInfo.AttributesEntry\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"~\n\x0bLeaseTicket\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0e\n\x06holder\x18\x03 \x01(\t\x12\x11\n\tworkspace\x18\x04 \x01(\t\x12+\n\x07\x65xpires\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"L\n\x0bSignedBytes\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\x12\x19\n\x11\x63\x65rtificate_chain\x18\x03 \x01(\x0c\"<\n\x08\x42lobInfo\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x12\n\nmedia_type\x18\x03 \x01(\t\"+\n\x08LeaseRef\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\"s\n\x0cRenewedLease\x12\x10\n\x08resource\x18\x01 \x01(\t\x12-\n\nexpires_in\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\"\n\x06status\x18\x03 \x01(\x0b\x32\x12.google.rpc.Status\"k\n\x0fRunnableSession\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tworkspace\x18\x02 \x01(\t\x12\x0c\n\x04wake\x18\x03 \x01(\x04\x12\x11\n\tprocessed\x18\x04 \x01(\x04\x12\x10\n\x08\x61ttempts\x18\x05 \x01(\r\"\x86\x01\n\x0c\x44ocumentInfo\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tworkspace\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12(\n\x04time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x64\x61ta\x18\x06 \x01(\x0c\"\x84\x01\n\x0b\x41ppendGroup\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12#\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x13.carpal.v1.NewEvent\x12\x12\n\x05\x65poch\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x0c\n\x04wake\x18\x05 \x01(\x08\x42\x08\n\x06_epoch\"S\n\tAppendAck\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\x04\x12\"\n\x06status\x18\x03 \x01(\x0b\x32\x12.google.rpc.Status\"/\n\nTailCursor\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04*e\n\nEventOrder\x12\x1b\n\x17\x45VENT_ORDER_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x45VENT_ORDER_OLDEST_FIRST\x10\x01\x12\x1c\n\x18\x45VENT_ORDER_NEWEST_FIRST\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,6 +40,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSIONINFO_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_LEASEINFO_ATTRIBUTESENTRY']._loaded_options = None
   _globals['_LEASEINFO_ATTRIBUTESENTRY']._serialized_options = b'8\001'
+  _globals['_EVENTORDER']._serialized_start=2507
+  _globals['_EVENTORDER']._serialized_end=2608
   _globals['_EVENT']._serialized_start=127
   _globals['_EVENT']._serialized_end=351
   _globals['_NEWEVENT']._serialized_start=353
@@ -48,28 +50,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REDACTION']._serialized_end=511
   _globals['_CHAINHEAD']._serialized_start=513
   _globals['_CHAINHEAD']._serialized_end=556
-  _globals['_SESSIONINFO']._serialized_start=559
-  _globals['_SESSIONINFO']._serialized_end=1135
-  _globals['_SESSIONINFO_METADATAENTRY']._serialized_start=1041
-  _globals['_SESSIONINFO_METADATAENTRY']._serialized_end=1088
-  _globals['_SESSIONINFO_LABELSENTRY']._serialized_start=1090
-  _globals['_SESSIONINFO_LABELSENTRY']._serialized_end=1135
-  _globals['_LEASEINFO']._serialized_start=1138
-  _globals['_LEASEINFO']._serialized_end=1390
-  _globals['_LEASEINFO_ATTRIBUTESENTRY']._serialized_start=1341
-  _globals['_LEASEINFO_ATTRIBUTESENTRY']._serialized_end=1390
-  _globals['_LEASETICKET']._serialized_start=1392
-  _globals['_LEASETICKET']._serialized_end=1518
-  _globals['_SIGNEDBYTES']._serialized_start=1520
-  _globals['_SIGNEDBYTES']._serialized_end=1596
-  _globals['_BLOBINFO']._serialized_start=1598
-  _globals['_BLOBINFO']._serialized_end=1658
-  _globals['_LEASEREF']._serialized_start=1660
-  _globals['_LEASEREF']._serialized_end=1703
-  _globals['_RENEWEDLEASE']._serialized_start=1705
-  _globals['_RENEWEDLEASE']._serialized_end=1820
-  _globals['_RUNNABLESESSION']._serialized_start=1822
-  _globals['_RUNNABLESESSION']._serialized_end=1929
-  _globals['_DOCUMENTINFO']._serialized_start=1932
-  _globals['_DOCUMENTINFO']._serialized_end=2066
+  _globals['_SIGNEDHEAD']._serialized_start=559
+  _globals['_SIGNEDHEAD']._serialized_end=687
+  _globals['_SESSIONINFO']._serialized_start=690
+  _globals['_SESSIONINFO']._serialized_end=1305
+  _globals['_SESSIONINFO_METADATAENTRY']._serialized_start=1211
+  _globals['_SESSIONINFO_METADATAENTRY']._serialized_end=1258
+  _globals['_SESSIONINFO_LABELSENTRY']._serialized_start=1260
+  _globals['_SESSIONINFO_LABELSENTRY']._serialized_end=1305
+  _globals['_LEASEINFO']._serialized_start=1308
+  _globals['_LEASEINFO']._serialized_end=1560
+  _globals['_LEASEINFO_ATTRIBUTESENTRY']._serialized_start=1511
+  _globals['_LEASEINFO_ATTRIBUTESENTRY']._serialized_end=1560
+  _globals['_LEASETICKET']._serialized_start=1562
+  _globals['_LEASETICKET']._serialized_end=1688
+  _globals['_SIGNEDBYTES']._serialized_start=1690
+  _globals['_SIGNEDBYTES']._serialized_end=1766
+  _globals['_BLOBINFO']._serialized_start=1768
+  _globals['_BLOBINFO']._serialized_end=1828
+  _globals['_LEASEREF']._serialized_start=1830
+  _globals['_LEASEREF']._serialized_end=1873
+  _globals['_RENEWEDLEASE']._serialized_start=1875
+  _globals['_RENEWEDLEASE']._serialized_end=1990
+  _globals['_RUNNABLESESSION']._serialized_start=1992
+  _globals['_RUNNABLESESSION']._serialized_end=2099
+  _globals['_DOCUMENTINFO']._serialized_start=2102
+  _globals['_DOCUMENTINFO']._serialized_end=2236
+  _globals['_APPENDGROUP']._serialized_start=2239
+  _globals['_APPENDGROUP']._serialized_end=2371
+  _globals['_APPENDACK']._serialized_start=2373
+  _globals['_APPENDACK']._serialized_end=2456
+  _globals['_TAILCURSOR']._serialized_start=2458
+  _globals['_TAILCURSOR']._serialized_end=2505
 # @@protoc_insertion_point(module_scope)

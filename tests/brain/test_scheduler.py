@@ -169,7 +169,7 @@ async def test_a_log_with_what_must_be_understood_and_is_not_is_not_driven(
     await create(brain.sessions)
     held = await brain.sessions.lease("sesn_1", "brain-2")
     newer = types_pb2.NewEvent(id="e9", type="agent.newer", data=b"{}", must_understand=True)
-    group = session_pb2.AppendGroup(
+    group = types_pb2.AppendGroup(
         sequence=1, session_id="sesn_1", events=[newer], epoch=held.lease.epoch, wake=True
     )
     stream = (await brain.sessions.brain("brain-2")).Append()

@@ -106,7 +106,7 @@ class Session:
             raise
 
     async def _follow_once(self) -> None:
-        cursor = session_pb2.TailCursor(session_id=self.session_id, after=len(self.log))
+        cursor = types_pb2.TailCursor(session_id=self.session_id, after=len(self.log))
         stream = self.stub.TailEvents(session_pb2.TailEventsRequest(cursors=[cursor]))
         try:
             async for answer in stream:

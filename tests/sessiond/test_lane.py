@@ -25,13 +25,13 @@ def group(
     *events: types_pb2.NewEvent,
     epoch: int | None = None,
     wake: bool = False,
-) -> pb.AppendGroup:
-    return pb.AppendGroup(
+) -> types_pb2.AppendGroup:
+    return types_pb2.AppendGroup(
         sequence=sequence, session_id=session_id, events=events, epoch=epoch, wake=wake
     )
 
 
-async def send(stub: Any, *frames: Sequence[pb.AppendGroup]) -> list[pb.AppendAck]:
+async def send(stub: Any, *frames: Sequence[types_pb2.AppendGroup]) -> list[types_pb2.AppendAck]:
     """The acks of a stream of these frames."""
 
     async def requests() -> AsyncIterator[pb.AppendRequest]:
@@ -52,7 +52,7 @@ async def stream(stub: Any) -> AsyncIterator[Any]:
         call.cancel()
 
 
-def reasons(acks: Sequence[pb.AppendAck]) -> list[int | Reason]:
+def reasons(acks: Sequence[types_pb2.AppendAck]) -> list[int | Reason]:
     """Each group's position, or why it was refused, in the order of sequences."""
     assert [ack.sequence for ack in acks] == list(range(1, len(acks) + 1))
     return [
@@ -130,7 +130,7 @@ async def test_after_a_refusal_later_groups_of_that_session_alone_are_refused(
     ids=lambda value: str(value) if isinstance(value, Reason) else "",
 )
 async def test_each_refusal_is_said_in_the_groups_ack(
-    two: Serving, bad: pb.AppendGroup, reason: Reason
+    two: Serving, bad: types_pb2.AppendGroup, reason: Reason
 ) -> None:
     acks = await send(await two.brain(), [bad, group(2, bad.session_id, event("z"))])
     assert reasons(acks) == [reason, Reason.PRIOR_GROUP_REFUSED]

@@ -88,7 +88,7 @@ class Appender:
             events = [
                 types_pb2.NewEvent(id=id, type="agent.message", data=id.encode() * 50) for id in ids
             ]
-            group = pb.AppendGroup(
+            group = types_pb2.AppendGroup(
                 sequence=sequence, session_id=self.session_id, events=events, epoch=epoch
             )
             await call.write(pb.AppendRequest(groups=[group]))

@@ -4,12 +4,13 @@ import pytest
 
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
+from carpal.v1 import types_pb2
 from sessiond import reads, sessions, wire
 from sessiond.rows import NewEvent, Slice
 from sessiond.store import Reader
 from tests.sessiond.desk import ADA, BRAIN, EVE, Desk, message, refused
 
-NEWEST = pb.EVENT_ORDER_NEWEST_FIRST
+NEWEST = types_pb2.EVENT_ORDER_NEWEST_FIRST
 TYPES = ["user.message", "user.interrupt", "agent.message", "hand.event"]
 
 

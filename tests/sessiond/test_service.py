@@ -93,7 +93,7 @@ async def test_to_another_workspace_a_session_does_not_exist(sessions: Serving) 
         with refused(Reason.SESSION_NOT_FOUND):
             await ask(eve, method, request)
     with refused(Reason.SESSION_NOT_FOUND):
-        cursors = [pb.TailCursor(session_id=id)]
+        cursors = [types_pb2.TailCursor(session_id=id)]
         await first(eve, "TailEvents", pb.TailEventsRequest(cursors=cursors))
     assert not (await ask(eve, "ListSessions", pb.ListSessionsRequest())).sessions
     await sessions.lease(id)

@@ -7,6 +7,7 @@ import pytest
 
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
+from carpal.v1 import types_pb2
 from sessiond.append import append
 from sessiond.parts import Parts, running
 from sessiond.rows import Group, NewEvent
@@ -28,7 +29,7 @@ async def parts(desk: Desk, clock: FakeClock) -> AsyncIterator[Parts]:
 
 
 def request(*sessions: str, after: int = 0, types: Sequence[str] = ()) -> pb.TailEventsRequest:
-    cursors = [pb.TailCursor(session_id=session, after=after) for session in sessions]
+    cursors = [types_pb2.TailCursor(session_id=session, after=after) for session in sessions]
     return pb.TailEventsRequest(cursors=cursors, types=types)
 
 
