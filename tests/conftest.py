@@ -1,6 +1,13 @@
 """Fixtures every test may use."""
 
+import secrets
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import pytest
+
+if TYPE_CHECKING:
+    from tests.postgres import Cluster  # loads the client, which few tests need
 
 pytest_plugins = ["tests.pace", "tests.parts"]
 
@@ -9,3 +16,22 @@ pytest_plugins = ["tests.pace", "tests.parts"]
 def anyio_backend() -> tuple[str, dict[str, bool]]:
     """Async tests run on asyncio, as the processes do."""
     return "asyncio", {"use_uvloop": False}
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator["Cluster"]:
+    """A PostgreSQL of our own that serves; one for all tests of a worker, so kill another."""
+    from tests import postgres
+
+    if postgres.programs() is None:
+        pytest.skip("PostgreSQL is not on this machine: Debian's package `postgresql` brings it")
+    with postgres.cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def postgres_url(postgres: "Cluster") -> Iterator[str]:
+    """The URL of a database that is empty, and removed after the test."""
+    name = f"test_{secrets.token_hex(6)}"
+    yield postgres.database(name)
+    postgres.drop(name)
