@@ -61,6 +61,7 @@ class Reason(StrEnum):
     TAKEOVER_NOT_ALLOWED = "TAKEOVER_NOT_ALLOWED"
     STORE_FULL = "STORE_FULL"
     CHAIN_BROKEN = "CHAIN_BROKEN"
+    EXPORT_MALFORMED = "EXPORT_MALFORMED"
     DATA_CORRUPT = "DATA_CORRUPT"
     DIGEST_MISMATCH = "DIGEST_MISMATCH"
     BLOB_NOT_FOUND = "BLOB_NOT_FOUND"
@@ -141,6 +142,7 @@ SPECS: dict[Reason, Spec] = {
     Reason.TAKEOVER_NOT_ALLOWED: Spec(Code.PERMISSION_DENIED, "wait until the lease expires"),
     Reason.STORE_FULL: Spec(Code.RESOURCE_EXHAUSTED, "free disk space", 5.0),
     Reason.CHAIN_BROKEN: Spec(Code.INVALID_ARGUMENT, "get an export that was not changed"),
+    Reason.EXPORT_MALFORMED: Spec(Code.INVALID_ARGUMENT, "export the session again"),
     Reason.DATA_CORRUPT: Spec(
         Code.DATA_LOSS, "stop sessiond and restore a backup: `carpal sessiond restore`"
     ),
