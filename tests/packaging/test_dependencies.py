@@ -14,6 +14,8 @@ ROOT = Path(__file__).parent.parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 PACKAGES = ("carpal", "brain", "hands", "sessiond", "vault")
+PARTS = {"sessiond": ("sessiond", "postgres")}
+"""The extras of a package that has others than its own name's."""
 NAMESPACES = {"google.protobuf": "protobuf", "google.rpc": "googleapis-common-protos"}
 """Modules of `google`, a namespace that several distributions share."""
 
@@ -53,7 +55,8 @@ def imported(package: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_imports_only_what_its_install_brings(package: str) -> None:
-    declared = names(PROJECT["dependencies"]) | names(EXTRAS.get(package, []))
+    extras = PARTS.get(package, (package,))
+    declared = names(PROJECT["dependencies"]).union(*(names(EXTRAS.get(e, [])) for e in extras))
     missing = {name: path for name, path in imported(package).items() if name not in declared}
     assert missing == {}
 
