@@ -49,8 +49,8 @@ async def run(
             action="issue one with `carpal vault issue sessiond NAME`",
         )
     sys.setswitchinterval(_SWITCH_SECONDS)
-    store = SqliteStore(state / "sessiond" / "sessions.db")
-    async with running(store, SystemClock(), loaded.identity.uri) as parts:
+    store = SqliteStore(state / "sessiond" / "sessions.db", SystemClock())
+    async with running(store, loaded.identity.uri) as parts:
         # Abstract to mypy alone: what is not overridden answers NOT_BUILT.
         service = SessionService(parts, Tickets(files))  # type: ignore[abstract]
 

@@ -15,7 +15,7 @@ from carpal.chain import data_digest, event_hash
 from carpal.errors import CarpalError, invalid, refuse
 from carpal.identity import Identity, Role
 from carpal.status import Reason
-from sessiond.rows import EventRow, Group, NewEvent, SessionRow
+from sessiond.rows import EventRow, Group, Needs, NewEvent, SessionRow
 from sessiond.store import Transaction
 
 EVENT_BYTES = 1024 * 1024
@@ -43,7 +43,9 @@ def is_inbox(type: str) -> bool:
 def find(tx: Transaction, caller: Identity, session_id: str) -> SessionRow:
     """The session, or SESSION_NOT_FOUND when there is none in the caller's workspace."""
     session = tx.session(session_id)
-    if session is None or not may_see(caller, session.workspace):
+    if session is None or session.deleted is not None or session.importing:
+        raise not_found(session_id)
+    if not may_see(caller, session.workspace):
         raise not_found(session_id)
     return session
 
@@ -57,6 +59,15 @@ def not_found(session_id: str) -> CarpalError:
     """The one answer for what does not exist and what the caller may not see."""
     return refuse(
         Reason.SESSION_NOT_FOUND, f"no session {session_id[:128]!r}", session_id=session_id
+    )
+
+
+def needs_of(groups: Sequence[Group]) -> Needs:
+    """What appending these groups looks at."""
+    return Needs(
+        sessions=tuple([group.session_id for group in groups]),
+        leases=tuple([f"session/{g.session_id}" for g in groups if g.epoch is not None]),
+        events=tuple([event.id for group in groups for event in group.events]),
     )
 
 
@@ -94,7 +105,7 @@ def write(
     head, chain = session.head, session.hash
     for event in events:
         digest = data_digest(event.data)
-        row = rows.get(event.id) or tx.find_event(session.number, event.id)
+        row = rows.get(event.id) or tx.find_event(session, event.id)
         if row is not None:
             _check_same(row, event, digest)
         else:
@@ -127,11 +138,15 @@ def write(
         return Appended(first, session)
     check_open(session)
     session = msgspec.structs.replace(
-        session, head=head, hash=chain, progressed=session.progressed or driving
+        session,
+        head=head,
+        hash=chain,
+        changed=tx.wall,
+        progressed=session.progressed or driving,
     )
     if wake:
         session = _woken(session)
-    tx.add_events(session.number, list(rows.values()))
+    tx.add_events(session, list(rows.values()))
     tx.put_session(session)
     return Appended(first, session)
 
@@ -186,7 +201,7 @@ def stale(resource: str, epoch: int, why: str) -> CarpalError:
 
 
 def _check_epoch(tx: Transaction, caller: Identity, session: SessionRow, epoch: int) -> None:
-    resource = f"session/{session.session_id}"
+    resource = session.resource
     lease = tx.lease(resource)
     if lease is None:
         raise stale(resource, epoch, "was never granted")

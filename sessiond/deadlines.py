@@ -13,6 +13,7 @@ from sessiond.board import Board
 from sessiond.clock import SECOND, Clock
 from sessiond.lease_table import LeaseTable
 from sessiond.leases import Leases
+from sessiond.rows import Needs
 from sessiond.writer import Writer
 
 _log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class Deadlines:
         expiry = self._next_expiry()
         while expiry is not None and expiry <= self._clock.steady():
             try:
-                await self._writer.run(self._rules.expire)
+                await self._writer.run(self._rules.expire, needs=Needs(due=True))
             except CarpalError as error:
                 if error.reason not in (Reason.STORE_FULL, Reason.UNAVAILABLE):
                     raise

@@ -17,7 +17,8 @@ from carpal.identity import Identity
 from carpal.status import Reason
 from carpal.v1 import session_pb2, types_pb2
 from sessiond import wire
-from sessiond.append import append
+from sessiond.append import append, needs_of
+from sessiond.rows import Group
 from sessiond.store import Transaction
 from sessiond.writer import Writer
 
@@ -26,7 +27,8 @@ _ACKS = 500
 _UNREAD_ACKS = 10_000
 """Beyond this the client is not read: it must read its acks first."""
 
-Groups = list[types_pb2.AppendGroup]
+Groups = list[tuple[int, Group]]
+"""With their sequences."""
 Acks = list[types_pb2.AppendAck]
 
 
@@ -85,17 +87,20 @@ class Lane:
             await self._few_unread.wait()
             if self._failure is not None:
                 return
-            groups = list(frame.groups)
-            for group in groups:
+            groups = [(group.sequence, wire.group(group)) for group in frame.groups]
+            for sequence, _ in groups:
                 self._sequence += 1
-                if group.sequence != self._sequence:
+                if sequence != self._sequence:
                     raise invalid(
-                        "groups.sequence", f"is {group.sequence} where {self._sequence} was due"
+                        "groups.sequence", f"is {sequence} where {self._sequence} was due"
                     )
             self._in_flight += 1
             try:
                 committed = await self._writer.submit(
-                    partial(self._apply, groups), frame.ByteSize(), partial(self._undone, groups)
+                    partial(self._apply, groups),
+                    frame.ByteSize(),
+                    needs_of([group for _, group in groups]),
+                    partial(self._undone, groups),
                 )
             except BaseException:
                 self._in_flight -= 1
@@ -108,7 +113,7 @@ class Lane:
         if error is None:
             self._acks += committed.result()
         elif isinstance(error, CarpalError) and error.reason is Reason.STORE_FULL:
-            self._acks += [_refusal(group, to_status(error)) for group in groups]
+            self._acks += [_refusal(sequence, to_status(error)) for sequence, _ in groups]
         else:
             self._fail(error)
         if len(self._acks) >= _UNREAD_ACKS:
@@ -122,36 +127,35 @@ class Lane:
     # What follows runs in the writing thread.
 
     def _apply(self, groups: Groups, tx: Transaction) -> Acks:
-        return [self._append(group, tx) for group in groups]
+        return [self._append(sequence, group, tx) for sequence, group in groups]
 
-    def _append(self, group: types_pb2.AppendGroup, tx: Transaction) -> types_pb2.AppendAck:
-        session_id = group.session_id
+    def _append(self, sequence: int, group: Group, tx: Transaction) -> types_pb2.AppendAck:
         # A batch may be undone and run again: a group is not refused for its own sake.
-        refused = self._refused.get(session_id)
+        refused = self._refused.get(group.session_id)
         try:
-            if refused and refused.sequence < group.sequence and group.epoch <= refused.epoch:
+            if refused and refused.sequence < sequence and (group.epoch or 0) <= refused.epoch:
                 raise refuse(
                     Reason.PRIOR_GROUP_REFUSED,
-                    f"group {refused.sequence} of session {session_id[:128]!r} was refused",
+                    f"group {refused.sequence} of session {group.session_id[:128]!r} was refused",
                     sequence=str(refused.sequence),
                 )
-            position = append(tx, self._caller, wire.group(group)).first.position
+            position = append(tx, self._caller, group).first.position
         except CarpalError as error:
-            self._refuse_after(group)
-            return _refusal(group, to_status(error))
-        self._refused.pop(session_id, None)
-        return types_pb2.AppendAck(sequence=group.sequence, position=position)
+            self._refuse_after(sequence, group)
+            return _refusal(sequence, to_status(error))
+        self._refused.pop(group.session_id, None)
+        return types_pb2.AppendAck(sequence=sequence, position=position)
 
     def _undone(self, groups: Groups) -> None:
-        for group in groups:
-            self._refuse_after(group)
+        for sequence, group in groups:
+            self._refuse_after(sequence, group)
 
-    def _refuse_after(self, group: types_pb2.AppendGroup) -> None:
+    def _refuse_after(self, sequence: int, group: Group) -> None:
         """Refuse the session's later groups, up to this epoch: nothing may land out of order."""
         before = self._refused.get(group.session_id)
-        if before is None or group.epoch > before.epoch:
-            self._refused[group.session_id] = _Refused(group.sequence, group.epoch)
+        if before is None or (group.epoch or 0) > before.epoch:
+            self._refused[group.session_id] = _Refused(sequence, group.epoch or 0)
 
 
-def _refusal(group: types_pb2.AppendGroup, status: status_pb2.Status) -> types_pb2.AppendAck:
-    return types_pb2.AppendAck(sequence=group.sequence, status=status)
+def _refusal(sequence: int, status: status_pb2.Status) -> types_pb2.AppendAck:
+    return types_pb2.AppendAck(sequence=sequence, status=status)

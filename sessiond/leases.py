@@ -24,6 +24,8 @@ TERM_DEFAULT = 10 * SECOND
 TERM_MIN = SECOND // 2
 TERM_MAX = 60 * SECOND
 ADDRESS_BYTES = 256
+GENERATION_SHIFT = 32
+"""An epoch is the generation of its log in the high bits, and a count in the low ones."""
 KINDS = ("session", "brain", "daemon")
 
 
@@ -95,7 +97,7 @@ class Leases:
             session = self._ended(tx, session, _lost(before, "it was taken again", tx.steady))
         lease = LeaseRow(
             resource=wanted.resource,
-            epoch=before.epoch + 1 if before else 1,
+            epoch=max(before.epoch if before else 0, tx.generation() << GENERATION_SHIFT) + 1,
             holder=caller.uri,
             address=wanted.address,
             workspace=workspace,

@@ -1,5 +1,6 @@
 """What the service works with: the store, its writer and readers, and who is told of commits."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -46,15 +47,15 @@ class Parts:
 
 
 @asynccontextmanager
-async def running(store: Store, clock: Clock, source: str) -> AsyncIterator[Parts]:
+async def running(store: Store, source: str) -> AsyncIterator[Parts]:
     """Start on an open store; on leaving, finish what is queued and close the store.
 
     `source` is this process's SPIFFE URI, for events it appends itself.
     """
-    steady = clock.steady()
-    store.restart(steady)
+    clock = store.clock
+    store.restart()
     readers = Readers(store)
-    writer = Writer(store, clock)
+    writer = Writer(store)
     rules, table, board = Leases(source), LeaseTable(), Board(clock)
     parts = Parts(
         clock=clock,
@@ -70,9 +71,11 @@ async def running(store: Store, clock: Clock, source: str) -> AsyncIterator[Part
     board.update(await readers.run(lambda reader: reader.with_work()))
     writer.listen(parts.committed)
     writer.start()
+    following = asyncio.create_task(store.follow(parts.committed))
     try:
         yield parts
     finally:
+        following.cancel()
         parts.close_streams()
         await writer.close()
         await readers.close()

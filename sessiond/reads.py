@@ -33,7 +33,6 @@ def find(reader: Reader, caller: Identity, session_id: str) -> tuple[SessionRow,
 
 def slice_of(reader: Reader, caller: Identity, request: session_pb2.GetEventsRequest) -> Slice:
     """The slice a request asks for."""
-    find(reader, caller, request.session_id)
     query = SliceQuery(
         newest_first=request.order == types_pb2.EVENT_ORDER_NEWEST_FIRST,
         types=check_types(request.types),
@@ -46,8 +45,12 @@ def slice_of(reader: Reader, caller: Identity, request: session_pb2.GetEventsReq
     elif anchor == "before":
         query = msgspec.structs.replace(query, high=_position(request.before))
     elif anchor == "around":
-        return _around(reader, request.session_id, query, _position(request.around))
-    return _read(reader, request.session_id, query)
+        with reader.snapshot():
+            session, _ = find(reader, caller, request.session_id)
+            return _around(reader, session, query, _position(request.around))
+    with reader.snapshot():
+        session, _ = find(reader, caller, request.session_id)
+        return reader.slice(session, query)
 
 
 def check_types(types: Sequence[str]) -> tuple[str, ...]:
@@ -69,7 +72,13 @@ def page_of(
     """
     limit = wire.limit(request.limit)
     before = _cursor(workspace, request)
-    rows = reader.page(workspace, before=before, limit=limit + 1, archived=request.include_archived)
+    rows = reader.page(
+        workspace,
+        before=before,
+        limit=limit + 1,
+        archived=request.include_archived,
+        labels=request.labels,
+    )
     page = rows[: _fitting(rows[:limit])]
     more = len(rows) > len(page)
     return page, _token(workspace, request, page[-1][0].number) if more else ""
@@ -85,12 +94,11 @@ def _fitting(rows: Sequence[tuple[SessionRow, LeaseRow | None]]) -> int:
     return len(rows)
 
 
-def _around(reader: Reader, session_id: str, query: SliceQuery, position: int) -> Slice:
+def _around(reader: Reader, session: SessionRow, query: SliceQuery, position: int) -> Slice:
     """Half on each side; the anchor's side is read first, so that the anchor always fits."""
     half = query.limit // 2
-    above = _read(
-        reader,
-        session_id,
+    above = reader.slice(
+        session,
         msgspec.structs.replace(
             query,
             low=position - 1,
@@ -102,9 +110,8 @@ def _around(reader: Reader, session_id: str, query: SliceQuery, position: int) -
     if half == 0:
         return above
     used = sum(len(event.data) for event in above.events)
-    below = _read(
-        reader,
-        session_id,
+    below = reader.slice(
+        session,
         msgspec.structs.replace(
             query,
             high=position,
@@ -119,21 +126,14 @@ def _around(reader: Reader, session_id: str, query: SliceQuery, position: int) -
     return Slice(events, above.head, above.more)
 
 
-def _read(reader: Reader, session_id: str, query: SliceQuery) -> Slice:
-    found = reader.slice(session_id, query)
-    if found is None:
-        raise not_found(session_id)
-    return found
-
-
 def _position(value: int) -> int:
     """A position that fits the store's integers; beyond them lies nothing either way."""
     return min(value, 2**62)
 
 
 def _digest(workspace: str, request: session_pb2.ListSessionsRequest) -> bytes:
-    query = f"{workspace}\0{request.include_archived}"
-    return sha256(query.encode()).digest()[:8]
+    query = [workspace, request.include_archived, sorted(request.labels.items())]
+    return sha256(msgspec.json.encode(query)).digest()[:8]
 
 
 def _token(workspace: str, request: session_pb2.ListSessionsRequest, number: int) -> str:

@@ -23,9 +23,23 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of the request that created it, so that a repeat is told from a clash."""
     created: int
     """Nanoseconds since 1970, as are all times but those called steady."""
+    chain_id: str = ""
+    """What the chain begins with: its own id, but on forks and imports."""
+    forked_from: str = ""
+    lineage: tuple[tuple[int, int], ...] = ()
+    """On forks, (number of a session, position): whose events it shares, up to which position;
+    oldest ancestor first, positions rising. Its own events are above the last."""
+    imported_to: int = 0
+    """On imports, the head it came with."""
+    importing: bool = False
+    """Not all of it is there yet, so it counts as not there at all."""
     archived: int | None = None
+    deleted: int | None = None
+    """A tombstone: only its id is left, and what forks share."""
     head: int = 0
     hash: bytes
+    changed: int = 0
+    """When the log last grew."""
     wake: int = 0
     processed: int = 0
     wake_at: int | None = None
@@ -41,6 +55,22 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     """Steady nanoseconds; no offer before. Forgotten when the store starts."""
     parked: str = ""
     """Why it is parked; empty when it is not."""
+
+    @property
+    def inherited(self) -> int:
+        """The last position that it shares with an ancestor; 0 when it is no fork."""
+        return self.lineage[-1][1] if self.lineage else 0
+
+    def has(self, number: int, position: int) -> bool:
+        """Whether the event of session `number` at `position` is in this one's log."""
+        if number == self.number:
+            return True
+        return any(number == source and position <= upto for source, upto in self.lineage)
+
+    @property
+    def resource(self) -> str:
+        """Of its lease."""
+        return f"session/{self.session_id}"
 
 
 class LeaseState(IntEnum):
@@ -72,6 +102,15 @@ class LeaseRow(msgspec.Struct, frozen=True, kw_only=True):
         return self.state is LeaseState.LIVE and steady < self.expires
 
 
+class Redaction(msgspec.Struct, frozen=True):
+    """Who erased an event's data, when and why."""
+
+    by: str
+    """SPIFFE URI."""
+    time: int
+    reason: str
+
+
 class EventRow(msgspec.Struct, frozen=True, gc=False):
     """One immutable entry of a log."""
 
@@ -84,6 +123,7 @@ class EventRow(msgspec.Struct, frozen=True, gc=False):
     data: bytes
     digest: bytes
     hash: bytes
+    redaction: Redaction | None = None
 
 
 class NewEvent(msgspec.Struct, frozen=True, gc=False):
@@ -102,6 +142,26 @@ class Group(msgspec.Struct, frozen=True):
     events: tuple[NewEvent, ...]
     epoch: int | None = None
     wake: bool = False
+
+
+class Needs(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job will look at: a store loads it for all jobs of a batch at once.
+
+    What is not named is found all the same, one by one. On a store that several
+    processes write, naming it is also what keeps them from waiting for each other in a ring.
+    """
+
+    sessions: tuple[str, ...] = ()
+    """Session ids."""
+    leases: tuple[str, ...] = ()
+    """Resources."""
+    events: tuple[str, ...] = ()
+    """Event ids."""
+    due: bool = False
+    """Leases past their expiry, and their sessions."""
+
+
+NOTHING = Needs()
 
 
 class SliceQuery(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,15 +8,13 @@ from hashlib import sha256
 
 from google.protobuf.message import Message
 
-from carpal.errors import refuse
 from carpal.server import Context, caller
-from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from sessiond import reads, sessions, wire
-from sessiond.append import append
+from sessiond.append import append, needs_of
 from sessiond.lane import Lane
-from sessiond.rows import Group, LeaseRow, SessionRow, SliceQuery
+from sessiond.rows import Group, LeaseRow, Needs, SessionRow, SliceQuery
 from sessiond.service_leases import LeaseService
 from sessiond.store import Reader, Transaction
 
@@ -40,7 +38,8 @@ class SessionService(LeaseService):
             wake=request.wake,
             request=_digest(request),
         )
-        info = await self._change(lambda tx: sessions.create(tx, who, new), request)
+        needs = Needs(sessions=(new.session_id,), events=tuple(event.id for event in new.events))
+        info = await self._change(lambda tx: sessions.create(tx, who, new), request, needs)
         return pb.CreateSessionResponse(session=info)
 
     async def GetSession(
@@ -50,13 +49,14 @@ class SessionService(LeaseService):
         who = caller(context)
 
         def read(reader: Reader) -> pb.GetSessionResponse:
-            session, lease = reads.find(reader, who, request.session_id)
-            response = pb.GetSessionResponse(session=self._info(session, lease))
-            if request.first_events:
-                query = SliceQuery(high=session.head + 1, limit=wire.limit(request.first_events))
-                found = reader.slice(session.session_id, query)
-                response.events.extend(wire.event(row) for row in (found.events if found else ()))
-            return response
+            with reader.snapshot():
+                session, lease = reads.find(reader, who, request.session_id)
+                response = pb.GetSessionResponse(session=self._info(session, lease))
+                if request.first_events:
+                    query = SliceQuery(limit=wire.limit(request.first_events))
+                    found = reader.slice(session, query)
+                    response.events.extend(wire.event(row) for row in found.events)
+                return response
 
         return await self._parts.readers.run(read)
 
@@ -64,8 +64,7 @@ class SessionService(LeaseService):
         self, request: pb.ListSessionsRequest, context: Context
     ) -> pb.ListSessionsResponse:
         """See session.proto."""
-        if request.labels:
-            raise refuse(Reason.NOT_BUILT, "listing by labels is not built yet")
+        sessions.check_map("labels", request.labels)
         who = caller(context)
         workspace = sessions.own_workspace(who, request.workspace)
         rows, token = await self._parts.readers.run(
@@ -88,7 +87,8 @@ class SessionService(LeaseService):
             data=request.data,
             request=_digest(request),
         )
-        info = await self._change(lambda tx: sessions.update(tx, who, update), request)
+        needs = Needs(sessions=(request.session_id,), events=(request.event_id,))
+        info = await self._change(lambda tx: sessions.update(tx, who, update), request, needs)
         return pb.UpdateSessionResponse(session=info)
 
     async def ArchiveSession(
@@ -96,7 +96,10 @@ class SessionService(LeaseService):
     ) -> pb.ArchiveSessionResponse:
         """See session.proto."""
         who = caller(context)
-        info = await self._change(lambda tx: sessions.archive(tx, who, request.session_id), request)
+        needs = Needs(sessions=(request.session_id,))
+        info = await self._change(
+            lambda tx: sessions.archive(tx, who, request.session_id), request, needs
+        )
         return pb.ArchiveSessionResponse(session=info)
 
     async def EmitEvent(
@@ -111,7 +114,7 @@ class SessionService(LeaseService):
             request.wake,
         )
         appended = await self._parts.writer.run(
-            lambda tx: append(tx, who, group), request.ByteSize()
+            lambda tx: append(tx, who, group), request.ByteSize(), needs_of([group])
         )
         return pb.EmitEventResponse(event=wire.event(appended.first))
 
@@ -148,15 +151,15 @@ class SessionService(LeaseService):
             yield response
 
     async def _change(
-        self, change: Callable[[Transaction], SessionRow], request: Message
+        self, change: Callable[[Transaction], SessionRow], request: Message, needs: Needs
     ) -> types_pb2.SessionInfo:
         """Run a change and describe the session as of its transaction."""
 
         def run(tx: Transaction) -> tuple[SessionRow, LeaseRow | None]:
             session = change(tx)
-            return session, tx.lease(f"session/{session.session_id}")
+            return session, tx.lease(session.resource)
 
-        return self._info(*await self._parts.writer.run(run, request.ByteSize()))
+        return self._info(*await self._parts.writer.run(run, request.ByteSize(), needs))
 
 
 def _digest(request: Message) -> bytes:

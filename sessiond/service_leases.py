@@ -13,7 +13,7 @@ from sessiond.append import may_see
 from sessiond.lane import Lane
 from sessiond.leases import KINDS, Wanted, parse
 from sessiond.parts import Parts
-from sessiond.rows import LeaseRow, SessionRow
+from sessiond.rows import LeaseRow, Needs, SessionRow
 from sessiond.runnable import Try
 from sessiond.sessions import check_map
 from sessiond.store import Transaction
@@ -54,7 +54,9 @@ class LeaseService(SessionServicer):
             attributes=dict(request.attributes),
         )
         held = await self._parts.writer.run(
-            lambda tx: self._parts.rules.acquire(tx, who, wanted), request.ByteSize()
+            lambda tx: self._parts.rules.acquire(tx, who, wanted),
+            request.ByteSize(),
+            Needs(leases=(wanted.resource,)),
         )
         response = pb.AcquireLeaseResponse(
             lease=wire.lease_info(held.lease, self._parts.clock.steady()),
@@ -81,7 +83,8 @@ class LeaseService(SessionServicer):
                     results.append(error)
             return results
 
-        results = await self._parts.writer.run(renew, request.ByteSize())
+        needs = Needs(leases=tuple(ref.resource for ref in request.leases))
+        results = await self._parts.writer.run(renew, request.ByteSize(), needs)
         answers = [
             self._renewed(ref.resource, result)
             for ref, result in zip(request.leases, results, strict=True)
@@ -100,7 +103,9 @@ class LeaseService(SessionServicer):
             session = self._parts.rules.release(tx, who, request.resource, request.epoch, end)
             return session, tx.lease(request.resource)
 
-        session, lease = await self._parts.writer.run(release, request.ByteSize())
+        session, lease = await self._parts.writer.run(
+            release, request.ByteSize(), Needs(leases=(request.resource,))
+        )
         if session is None:
             return pb.ReleaseLeaseResponse()
         return pb.ReleaseLeaseResponse(session=self._info(session, lease))

@@ -105,7 +105,9 @@ def create(tx: Transaction, caller: Identity, new: NewSession) -> SessionRow:
             labels=new.labels,
             request=new.request,
             created=tx.wall,
+            chain_id=new.session_id,
             hash=genesis(new.session_id),
+            changed=tx.wall,
         )
     )
     if not new.events:
@@ -118,9 +120,9 @@ def update(tx: Transaction, caller: Identity, change: Update) -> SessionRow:
     event = NewEvent(change.event_id, "session.updated", change.data)
     append.check_events((event,))
     session = append.find(tx, caller, change.session_id)
-    there = tx.find_event(session.number, change.event_id)
+    there = tx.find_event(session, change.event_id)
     if there is not None:
-        if tx.update_request(session.number, change.event_id) != change.request:
+        if tx.update_request(session, change.event_id) != change.request:
             raise refuse(
                 Reason.ID_REUSED,
                 f"event {change.event_id!r} exists at position {there.position} "
@@ -138,7 +140,7 @@ def update(tx: Transaction, caller: Identity, change: Update) -> SessionRow:
     _check_title(changed.title)
     check_map("metadata", changed.metadata)
     check_map("labels", changed.labels)
-    tx.add_update_request(session.number, change.event_id, change.request)
+    tx.add_update_request(session, change.event_id, change.request)
     return append.write(tx, changed, caller.uri, (event,)).session
 
 

@@ -9,24 +9,26 @@ import fcntl
 import logging
 import os
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import apsw
 
 from carpal.errors import refuse
 from carpal.status import Reason
-from sessiond.rows import Changes
-from sessiond.sqlite_read import SqliteReader
-from sessiond.sqlite_schema import APPLICATION_ID, SCHEMA, VERSION
-from sessiond.sqlite_write import SqliteTransaction, writing
-from sessiond.store import Reader, Transaction
+from sessiond.clock import Clock
+from sessiond.rows import Changes, Needs
+from sessiond.sql.reader import SqlReader
+from sessiond.sql.schema import VERSION
+from sessiond.sql.transaction import SqlTransaction
+from sessiond.sqlite_connection import SqliteConnection
+from sessiond.sqlite_schema import APPLICATION_ID, SCHEMA
+from sessiond.store import Reader, StoreBroken, Transaction
 
 _log = logging.getLogger(__name__)
 
 _CHECKPOINT_PAGES = 1_000
 """Pages (of 4 KiB) in the write-ahead log from which on it is copied back."""
-_BUSY_MS = 5_000
-"""How long to wait for a tool that holds the file, such as a copy being taken."""
 _RESET_PAGES = 32_768
 """128 MiB. Under constant load a checkpoint never finds the log at rest, so it would grow."""
 
@@ -34,8 +36,9 @@ _RESET_PAGES = 32_768
 class SqliteStore:
     """Implements `store.Store`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Clock) -> None:
         """Open or create the file; CONFIG_INVALID when it is another's, or in use."""
+        self.clock = clock
         self._path = str(path)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = _lock(path)
@@ -44,44 +47,44 @@ class SqliteStore:
         except BaseException:
             os.close(self._lock)
             raise
-        self._transaction = SqliteTransaction(self._connection)
+        self._transaction = SqlTransaction(self._connection, blob="BLOB", sole_writer=True)
         self._checkpointer = _Checkpointer(self._path)
-        self._connection.set_wal_hook(self._checkpointer.wal_grew)
+        self._connection.raw.set_wal_hook(self._checkpointer.wal_grew)
 
-    def restart(self, steady: int) -> None:
+    def restart(self) -> None:
         """See `store.Store`."""
-        with writing():
-            self._connection.execute(
-                "BEGIN IMMEDIATE;"
-                "UPDATE leases SET expires = term + ? WHERE state = 0;"
-                "UPDATE sessions SET not_before = NULL WHERE not_before IS NOT NULL;"
-                "COMMIT",
-                (steady,),
+        connection = self._connection
+        connection.begin()
+        try:
+            connection.execute(
+                "UPDATE leases SET expires = term + $1 WHERE state = 0", (self.clock.steady(),)
             )
+            connection.execute("UPDATE sessions SET not_before = NULL WHERE not_before IS NOT NULL")
+            connection.commit()
+        finally:
+            connection.rollback()
         self._transaction.forget()
 
-    def begin(self, wall: int, steady: int) -> Transaction:
+    def begin(self, needs: Sequence[Needs] = ()) -> Transaction:
         """See `store.Store`."""
-        with writing():
-            self._transaction.begin(wall, steady)
+        self._connection.begin()
+        self._transaction.begin(self.clock.wall(), self.clock.steady(), needs)
         return self._transaction
 
     def commit(self) -> Changes:
         """See `store.Store`."""
-        with writing():
-            return self._transaction.commit()
+        return self._transaction.commit()
 
     def rollback(self) -> None:
         """See `store.Store`."""
-        with writing():
-            self._transaction.rollback()
+        self._transaction.rollback()
 
     def maintain(self) -> None:
         """See `store.Store`."""
         if self._checkpointer.pages < _RESET_PAGES:
             return
         try:
-            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+            self._connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
         except apsw.BusyError:
             _log.info("a long read keeps the write-ahead log from starting over")
         except apsw.Error as error:
@@ -90,7 +93,10 @@ class SqliteStore:
 
     def reader(self) -> Reader:
         """See `store.Store`."""
-        return SqliteReader(self._path)
+        return SqlReader(SqliteConnection(self._path, flags=apsw.SQLITE_OPEN_READONLY))
+
+    async def follow(self, changed: Callable[[Changes], None]) -> None:
+        """See `store.Store`. Nobody else writes this file."""
 
     def close(self) -> None:
         """See `store.Store`."""
@@ -157,22 +163,22 @@ def _lock(path: Path) -> int:
     return lock
 
 
-def _open(path: Path) -> apsw.Connection:
+def _open(path: Path) -> SqliteConnection:
     try:
-        connection = apsw.Connection(str(path))
-        connection.set_busy_timeout(_BUSY_MS)
+        connection = SqliteConnection(str(path))
         path.chmod(0o600)
         # recursive_triggers: or INSERT OR REPLACE would remove rows past the triggers.
-        connection.execute(
+        # secure_delete: what was redacted or deleted is overwritten, not only unlinked.
+        connection.raw.execute(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;"
-            "PRAGMA recursive_triggers = ON; PRAGMA trusted_schema = OFF"
+            "PRAGMA recursive_triggers = ON; PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON"
         )
         _migrate(connection, path)
     except apsw.NotADBError:
         raise refuse(
             Reason.CONFIG_INVALID, f"{path} is not a session store", action="choose another file"
         ) from None
-    except apsw.Error as error:
+    except (apsw.Error, StoreBroken) as error:
         raise refuse(
             Reason.CONFIG_INVALID,
             f"{path} cannot be opened: {error}",
@@ -181,14 +187,15 @@ def _open(path: Path) -> apsw.Connection:
     return connection
 
 
-def _migrate(connection: apsw.Connection, path: Path) -> None:
-    version = connection.pragma("user_version")
-    if version == 0 and connection.pragma("schema_version") == 0:
-        connection.execute(
+def _migrate(connection: SqliteConnection, path: Path) -> None:
+    raw = connection.raw
+    version = raw.pragma("user_version")
+    if version == 0 and raw.pragma("schema_version") == 0:
+        raw.execute(
             f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION_ID};"
             f"PRAGMA user_version = {VERSION}; COMMIT"
         )
-    elif connection.pragma("application_id") != APPLICATION_ID:
+    elif raw.pragma("application_id") != APPLICATION_ID:
         raise refuse(
             Reason.CONFIG_INVALID, f"{path} is not a session store", action="choose another file"
         )
@@ -197,4 +204,10 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
             Reason.CONFIG_INVALID,
             f"{path} was written by a newer sessiond (schema {version}, this one knows {VERSION})",
             action="run the newer sessiond",
+        )
+    elif version < VERSION:
+        raise refuse(
+            Reason.CONFIG_INVALID,
+            f"{path} was written by a sessiond before the first release (schema {version})",
+            action="choose another --state-dir",
         )

@@ -1,16 +1,20 @@
-"""What a store must do: the protocol that SQLite implements, and later PostgreSQL.
+"""What a store must do: the protocol that SQLite and PostgreSQL implement.
 
 Rules (who may append, which epoch is stale) live in `append`, `sessions` and
 `leases`, once for every store. A store keeps rows, commits them durably, and
 refuses on its own to change or remove an event or to leave a gap.
 """
 
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
+from sessiond.clock import Clock
 from sessiond.rows import (
     Changes,
     EventRow,
     LeaseRow,
+    Needs,
     SessionRow,
     Slice,
     SliceQuery,
@@ -23,6 +27,10 @@ class StoreFull(Exception):
 
 class StoreBroken(Exception):
     """The store failed in a way that leaves its state unknown: stop, and start anew."""
+
+
+class StoreUnavailable(Exception):
+    """It cannot be reached now. Whether the last commit happened may be unknown; try again."""
 
 
 class Transaction(Protocol):
@@ -44,16 +52,16 @@ class Transaction(Protocol):
     def put_session(self, row: SessionRow) -> None:
         """Replace a session's row."""
 
-    def find_event(self, number: int, event_id: str) -> EventRow | None:
-        """The event of session `number` with that id."""
+    def find_event(self, session: SessionRow, event_id: str) -> EventRow | None:
+        """The event of a session's log with that id, inherited ones too."""
 
-    def add_events(self, number: int, events: list[EventRow]) -> None:
-        """Store events of session `number` that continue its positions."""
+    def add_events(self, session: SessionRow, events: Sequence[EventRow]) -> None:
+        """Store events that continue the session's positions."""
 
-    def update_request(self, number: int, event_id: str) -> bytes | None:
+    def update_request(self, session: SessionRow, event_id: str) -> bytes | None:
         """Digest of the UpdateSession request that used this event id."""
 
-    def add_update_request(self, number: int, event_id: str, digest: bytes) -> None:
+    def add_update_request(self, session: SessionRow, event_id: str, digest: bytes) -> None:
         """Remember that digest."""
 
     def lease(self, resource: str) -> LeaseRow | None:
@@ -65,15 +73,21 @@ class Transaction(Protocol):
     def due_leases(self, limit: int) -> list[LeaseRow]:
         """Leases that are LIVE by their row and past their expiry, oldest first."""
 
+    def generation(self) -> int:
+        """How often this log was restored from a backup: the high bits of every epoch."""
+
 
 class Store(Protocol):
-    """The one writer's side. Used by one thread; raises StoreFull or StoreBroken."""
+    """The one writer's side. Used by one thread; raises the errors above."""
 
-    def restart(self, steady: int) -> None:
+    clock: Clock
+    """By which leases expire: the store's own, where several processes share it."""
+
+    def restart(self) -> None:
         """Give every live lease a full term and forget backoffs: the steady clock is new."""
 
-    def begin(self, wall: int, steady: int) -> Transaction:
-        """Open the write transaction."""
+    def begin(self, needs: Sequence[Needs] = ()) -> Transaction:
+        """Open the write transaction, with what its jobs will look at loaded."""
 
     def commit(self) -> Changes:
         """Make it durable and say what changed."""
@@ -87,6 +101,12 @@ class Store(Protocol):
     def reader(self) -> "Reader":
         """A new read-only view, for another thread."""
 
+    async def follow(self, changed: Callable[[Changes], None]) -> None:
+        """Tell, until cancelled, what other processes changed in a store that they share.
+
+        Called in the event loop; what this process committed may be told once more.
+        """
+
     def close(self) -> None:
         """Let go of the store."""
 
@@ -94,16 +114,25 @@ class Store(Protocol):
 class Reader(Protocol):
     """A read-only view: sees each transaction whole. Used by one thread at a time."""
 
-    def session(self, session_id: str) -> tuple[SessionRow, LeaseRow | None] | None:
-        """A session and the newest lease on it."""
+    def snapshot(self) -> AbstractContextManager[object]:
+        """What is read in this block is of one moment."""
 
-    def slice(self, session_id: str, query: SliceQuery) -> Slice | None:
-        """Events of a session; None when there is no such session. Costs the slice."""
+    def session(self, session_id: str) -> tuple[SessionRow, LeaseRow | None] | None:
+        """A session and the newest lease on it; none when it is deleted or not imported yet."""
+
+    def slice(self, session: SessionRow, query: SliceQuery) -> Slice:
+        """Events of a session, as it was read in the same snapshot. Costs the slice."""
 
     def page(
-        self, workspace: str, *, before: int, limit: int, archived: bool
+        self,
+        workspace: str,
+        *,
+        before: int,
+        limit: int,
+        archived: bool,
+        labels: Mapping[str, str],
     ) -> list[tuple[SessionRow, LeaseRow | None]]:
-        """A workspace's sessions with numbers below `before`, newest first."""
+        """A workspace's sessions with all the labels and numbers below `before`, newest first."""
 
     def with_work(self) -> list[SessionRow]:
         """Sessions, neither archived nor parked, with a wake to process or a time to wake at."""

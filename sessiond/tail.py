@@ -83,9 +83,11 @@ class Tails:
         )
 
         def read(reader: Reader) -> session_pb2.TailEventsResponse:
-            found = reader.slice(session_id, query)
-            if found is None:
-                raise not_found(session_id)
+            with reader.snapshot():
+                there = reader.session(session_id)
+                if there is None:
+                    raise not_found(session_id)
+                found = reader.slice(there[0], query)
             return session_pb2.TailEventsResponse(
                 session_id=session_id,
                 events=[wire.event(row) for row in found.events],

@@ -39,7 +39,7 @@ def duration(ns: int) -> Duration:
 
 def event(row: EventRow) -> types_pb2.Event:
     """An event as it is read."""
-    return types_pb2.Event(
+    message = types_pb2.Event(
         id=row.id,
         position=row.position,
         time=timestamp(row.time),
@@ -50,6 +50,15 @@ def event(row: EventRow) -> types_pb2.Event:
         data_digest=row.digest,
         hash=row.hash,
     )
+    if row.redaction is not None:
+        message.redaction.CopyFrom(
+            types_pb2.Redaction(
+                by=row.redaction.by,
+                time=timestamp(row.redaction.time),
+                reason=row.redaction.reason,
+            )
+        )
+    return message
 
 
 def session_info(row: SessionRow, lease: LeaseRow | None, *, steady: int) -> types_pb2.SessionInfo:
@@ -65,6 +74,10 @@ def session_info(row: SessionRow, lease: LeaseRow | None, *, steady: int) -> typ
         wake=row.wake,
         processed=row.processed,
         parked_reason=row.parked,
+        chain_id=row.chain_id,
+        forked_from=row.forked_from,
+        forked_at=row.inherited,
+        imported_to=row.imported_to,
     )
     if row.archived is not None:
         info.archived.CopyFrom(timestamp(row.archived))

@@ -16,9 +16,8 @@ from typing import Any, Generic, TypeVar
 
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
-from sessiond.clock import Clock
-from sessiond.rows import Changes
-from sessiond.store import Store, StoreBroken, StoreFull, Transaction
+from sessiond.rows import NOTHING, Changes, Needs
+from sessiond.store import Store, StoreBroken, StoreFull, StoreUnavailable, Transaction
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +34,7 @@ IN_FLIGHT_BYTES = 64 * 1024 * 1024
 class Job(Generic[T]):
     """One request's work in the transaction that it shares with others."""
 
-    __slots__ = ("apply", "future", "outcome", "size", "undone")
+    __slots__ = ("apply", "future", "needs", "outcome", "size", "undone")
 
     def __init__(
         self,
@@ -43,8 +42,10 @@ class Job(Generic[T]):
         size: int,
         future: "asyncio.Future[T]",
         undone: Callable[[], None] | None,
+        needs: Needs,
     ) -> None:
         self.apply = apply
+        self.needs = needs
         self.size = size
         self.future = future
         self.undone = undone
@@ -54,9 +55,8 @@ class Job(Generic[T]):
 class Writer:
     """The queue before the writing thread. Its methods belong to the event loop."""
 
-    def __init__(self, store: Store, clock: Clock, *, in_flight: int = IN_FLIGHT_BYTES) -> None:
+    def __init__(self, store: Store, *, in_flight: int = IN_FLIGHT_BYTES) -> None:
         self._store = store
-        self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()
         self._room = self._capacity = in_flight
@@ -74,18 +74,21 @@ class Writer:
         """Call `listener` in the event loop after each commit, before its callers are answered."""
         self._listeners.append(listener)
 
-    async def run(self, apply: Callable[[Transaction], T], size: int = 0) -> T:
+    async def run(
+        self, apply: Callable[[Transaction], T], size: int = 0, needs: Needs = NOTHING
+    ) -> T:
         """Run `apply` in a transaction and return its answer once that is durable.
 
         `apply` runs in the writing thread; it refuses by raising before its
         first write. `size` is what the request weighs in memory, in bytes.
         """
-        return await (await self.submit(apply, size))
+        return await (await self.submit(apply, size, needs))
 
     async def submit(
         self,
         apply: Callable[[Transaction], T],
         size: int,
+        needs: Needs = NOTHING,
         undone: Callable[[], None] | None = None,
     ) -> "asyncio.Future[T]":
         """Wait for room and queue the job; jobs run in the order queued.
@@ -99,7 +102,7 @@ class Writer:
             self._give_room(size)
             raise _unavailable()
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put(Job(apply, size, future, undone))
+        self._queue.put(Job(apply, size, future, undone, needs))
         return future
 
     async def until_broken(self) -> None:
@@ -198,18 +201,23 @@ class Writer:
             changes = self._together(jobs)
         except (_Spoiled, StoreFull):
             changes = self._one_by_one(jobs)
+        except StoreUnavailable as error:
+            _log.warning("the store does not answer", extra={"problem": str(error)})
+            changes = Changes()
+            for job in jobs:
+                self._lost(job)
         self._store.maintain()
         return changes
 
     def _together(self, jobs: list[Job[Any]]) -> Changes:
         """All jobs in one transaction; raises when one of them spoilt it."""
-        tx = self._store.begin(self._clock.wall(), self._clock.steady())
         try:
+            tx = self._store.begin([job.needs for job in jobs])
             for job in jobs:
                 before = tx.writes
                 try:
                     job.outcome = job.apply(tx)
-                except (StoreFull, StoreBroken):
+                except (StoreFull, StoreBroken, StoreUnavailable):
                     raise
                 except Exception as error:
                     job.outcome = error  # raised to the one who asked
@@ -217,7 +225,7 @@ class Writer:
                     if tx.writes != before:
                         raise _Spoiled from error
             return self._store.commit()
-        except (_Spoiled, StoreFull):
+        except (_Spoiled, StoreFull, StoreUnavailable):
             self._store.rollback()
             raise
 
@@ -228,6 +236,8 @@ class Writer:
                 changes = self._together([job])
             except _Spoiled:
                 continue  # its outcome says why
+            except StoreUnavailable:
+                self._lost(job)
             except StoreFull:
                 job.outcome = refuse(Reason.STORE_FULL, "the disk that holds the sessions is full")
                 self._undone(job)
@@ -235,6 +245,12 @@ class Writer:
                 sessions.update({row.session_id: row for row in changes.sessions})
                 leases.update({row.resource: row for row in changes.leases})
         return Changes(tuple(sessions.values()), tuple(leases.values()))
+
+    @classmethod
+    def _lost(cls, job: Job[Any]) -> None:
+        """It may have been committed: ids tell when it is sent again."""
+        job.outcome = refuse(Reason.UNAVAILABLE, "the store does not answer")
+        cls._undone(job)
 
     @staticmethod
     def _undone(job: Job[Any]) -> None:

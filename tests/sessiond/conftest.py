@@ -19,9 +19,9 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
+def store(tmp_path: Path, clock: FakeClock) -> Iterator[SqliteStore]:
     """An empty store."""
-    store = SqliteStore(tmp_path / "sessions.db")
+    store = SqliteStore(tmp_path / "sessions.db", clock)
     yield store
     store.close()
 

@@ -14,8 +14,7 @@ from sessiond.append import Appended, append
 from sessiond.leases import Held, Leases, Wanted
 from sessiond.rows import Changes, EventRow, Group, LeaseRow, NewEvent, SessionRow, SliceQuery
 from sessiond.runnable import Try
-from sessiond.sqlite import SqliteStore
-from sessiond.store import Transaction
+from sessiond.store import Store, Transaction
 from tests.sessiond.clocks import FakeClock
 
 T = TypeVar("T")
@@ -48,7 +47,7 @@ def reply(id: str, data: bytes = b"{}") -> NewEvent:
 class Desk:
     """Requests, one after the other."""
 
-    def __init__(self, store: SqliteStore, clock: FakeClock) -> None:
+    def __init__(self, store: Store, clock: FakeClock) -> None:
         self.store = store
         self.clock = clock
         self.rules = Leases(SELF, uniform=lambda low, high: high)  # the longest backoff
@@ -56,7 +55,7 @@ class Desk:
 
     def run(self, job: Callable[[Transaction], T]) -> T:
         """Commit one job; a refusal must not have written."""
-        tx = self.store.begin(self.clock.wall(), self.clock.steady())
+        tx = self.store.begin()
         try:
             result = job(tx)
         except CarpalError:
@@ -139,11 +138,11 @@ class Desk:
         """All its events, as they are on disk."""
         reader = self.store.reader()
         try:
-            found = reader.slice(session_id, SliceQuery(limit=100_000, max_bytes=2**40))
+            found = reader.session(session_id)
+            assert found is not None
+            return reader.slice(found[0], SliceQuery(limit=100_000, max_bytes=2**40)).events
         finally:
             reader.close()
-        assert found is not None
-        return found.events
 
 
 def refused(reason: Reason) -> "pytest.RaisesExc[CarpalError]":

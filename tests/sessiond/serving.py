@@ -80,7 +80,7 @@ async def serving(root: Path, pki: Pki, clock: FakeClock) -> AsyncIterator[Servi
     loaded = files.load()
     async with (
         AsyncExitStack() as stack,
-        running(SqliteStore(root / "sessions.db"), clock, loaded.identity.uri) as parts,
+        running(SqliteStore(root / "sessions.db", clock), loaded.identity.uri) as parts,
     ):
         service = SessionService(parts, Tickets(files))  # type: ignore[abstract]
         async with (

@@ -12,8 +12,7 @@ from sessiond.leases import Wanted
 from sessiond.parts import Parts, running
 from sessiond.rows import Changes
 from sessiond.runnable import Try
-from sessiond.sqlite import SqliteStore
-from sessiond.store import StoreBroken, StoreFull
+from sessiond.store import Store, StoreBroken, StoreFull
 from tests.pace import SCALE
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import BRAIN, SELF, Desk, message
@@ -24,14 +23,14 @@ WAIT = 10.0 * SCALE
 @pytest.fixture
 async def parts(desk: Desk, clock: FakeClock) -> AsyncIterator[Parts]:
     desk.create("sesn_1", message("a"), wake=True)
-    async with running(NotClosed(desk.store), clock, SELF) as parts:  # type: ignore[arg-type]
+    async with running(NotClosed(desk.store), SELF) as parts:  # type: ignore[arg-type]
         yield parts
 
 
 class NotClosed:
     """The fixture's store, which its own fixture closes."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     def __getattr__(self, name: str) -> object:
@@ -87,7 +86,7 @@ async def test_a_full_disk_delays_the_end_of_leases_and_ends_nothing_else(
     epoch = desk.acquire("session/sleeping").lease.epoch
     desk.release("session/sleeping", epoch, 1, wake_at=clock.wall() + 10 * SECOND)
     store = Failing(desk.store)
-    async with running(store, clock, SELF) as parts:  # type: ignore[arg-type]
+    async with running(store, SELF) as parts:  # type: ignore[arg-type]
         await acquire(parts)
         with parts.board.watch(frozenset()) as offers:
             store.error = StoreFull("no room")
@@ -103,7 +102,7 @@ async def test_a_full_disk_delays_the_end_of_leases_and_ends_nothing_else(
 async def test_a_broken_store_is_for_the_writer_to_say(desk: Desk, clock: FakeClock) -> None:
     desk.create("sesn_1", message("a"), wake=True)
     store = Failing(desk.store)
-    async with running(store, clock, SELF) as parts:  # type: ignore[arg-type]
+    async with running(store, SELF) as parts:  # type: ignore[arg-type]
         await acquire(parts)
         store.error = StoreBroken("the disk is gone")
         clock.advance(10)
@@ -131,7 +130,7 @@ async def test_after_a_start_live_leases_and_work_are_known(desk: Desk, clock: F
     epoch = desk.acquire("session/sleeping").lease.epoch
     desk.release("session/sleeping", epoch, 1, wake_at=clock.wall() + 60 * SECOND)
     clock.advance(9)
-    async with running(NotClosed(desk.store), clock, SELF) as parts:  # type: ignore[arg-type]
+    async with running(NotClosed(desk.store), SELF) as parts:  # type: ignore[arg-type]
         with parts.board.watch(frozenset()) as offers:
             assert await offer(offers) == ["waiting"]
             clock.advance(9.5)  # one full term from the start, whatever was left of the old
@@ -146,11 +145,12 @@ async def test_after_a_start_live_leases_and_work_are_known(desk: Desk, clock: F
 
 
 async def test_the_timer_sleeps_until_a_deadline_and_is_woken_when_one_moves(
-    desk: Desk, tmp_path: object
+    desk: Desk,
 ) -> None:
     # The machine's clock: this is the one test that lets half a second pass.
+    desk.store.clock = SystemClock()
     desk.create("sesn_1", message("a"), wake=True)
-    async with running(NotClosed(desk.store), SystemClock(), SELF) as parts:  # type: ignore[arg-type]
+    async with running(NotClosed(desk.store), SELF) as parts:  # type: ignore[arg-type]
         timer = asyncio.create_task(parts.deadlines.run())
         with parts.board.watch(frozenset()) as offers:
             assert await offer(offers) == ["sesn_1"]

@@ -188,8 +188,8 @@ async def test_a_full_disk_refuses_a_frame_and_closes_the_lanes_it_named(
     two: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = two.parts.writer._store
-    pages = store._connection.pragma("page_count")  # type: ignore[attr-defined]
-    store._connection.pragma("max_page_count", pages + 2)  # type: ignore[attr-defined]
+    pages = store._connection.raw.pragma("page_count")  # type: ignore[attr-defined]
+    store._connection.raw.pragma("max_page_count", pages + 2)  # type: ignore[attr-defined]
     big = event("big", data=bytes(500_000))
     acks = await send(
         await two.brain(),

@@ -203,8 +203,9 @@ def test_after_a_start_every_live_lease_has_one_full_term(
     desk.release("session/sesn_2", 1)
     clock.advance(4)
     # Another process, whose steady clock began anew.
-    restarted = Desk(store, FakeClock(wall=clock.wall(), steady=77 * SECOND))
-    store.restart(77 * SECOND)
+    store.clock = FakeClock(wall=clock.wall(), steady=77 * SECOND)
+    restarted = Desk(store, store.clock)
+    store.restart()
     assert restarted.session("sesn_2").not_before is None
     restarted.clock.advance(4.9)
     restarted.append("sesn_1", reply("b"), epoch=1)

@@ -125,7 +125,7 @@ class Agreement(RuleBasedStateMachine):
             self.desk.create(session_id)
 
     def open(self) -> None:
-        self.store = SqliteStore(Path(self.folder.name) / "s.db")
+        self.store = SqliteStore(Path(self.folder.name) / "s.db", self.clock)
         self.desk = Desk(self.store, self.clock)
 
     @rule(
@@ -210,7 +210,7 @@ class Agreement(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        tx = self.store.begin(self.clock.wall(), self.clock.steady())
+        tx = self.store.begin()
         for both in self.queue:
             both(tx)
         self.queue.clear()
@@ -226,7 +226,7 @@ class Agreement(RuleBasedStateMachine):
         self.queue.clear()
         self.store.close()
         self.open()
-        self.store.restart(self.now())
+        self.store.restart()
         for model in self.models.values():
             model.expires = self.now() + 10 * SECOND
 

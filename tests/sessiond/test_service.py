@@ -169,7 +169,6 @@ async def test_what_is_not_built_says_so(sessions: Serving) -> None:
         ("ForkSession", pb.ForkSessionRequest(session_id="s")),
         ("RedactEvent", pb.RedactEventRequest(session_id="s")),
         ("GetDocument", pb.GetDocumentRequest(kind="agent", name="a")),
-        ("ListSessions", pb.ListSessionsRequest(labels={"a": "b"})),
     ]:
         with refused(Reason.NOT_BUILT):
             await ask(ada, method, request)

@@ -8,21 +8,31 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from carpal.chain import data_digest
 from carpal.status import Reason
-from sessiond import sqlite, sqlite_read
+from sessiond import sqlite
 from sessiond.append import append
 from sessiond.rows import EventRow, Group, NewEvent, SliceQuery
+from sessiond.sql import reader as sql_reader
+from sessiond.sql.events import checksum
+from sessiond.sql.reader import SqlReader, slice_statement
+from sessiond.sql.schema import VERSION
 from sessiond.sqlite import SqliteStore
-from sessiond.sqlite_read import SqliteReader, slice_statement
-from sessiond.sqlite_schema import APPLICATION_ID, VERSION
+from sessiond.sqlite_connection import SqliteConnection
+from sessiond.sqlite_schema import APPLICATION_ID
 from sessiond.store import StoreBroken, StoreFull
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import ADA, Desk, message, refused
 from tests.sessiond.test_append import verified
 
-COLUMNS = "session, position, id, time, type, source, must_understand, data, digest, hash"
+COLUMNS = "session, position, id, time, type, source, must_understand, data, digest, hash, checksum"
+
+INSERT = f"INSERT INTO events ({COLUMNS}) VALUES"
+REPLACE = f"INSERT OR REPLACE INTO events ({COLUMNS}) VALUES"
+EMPTY = "x'', x'', x'', 0"
 
 
 @pytest.fixture
@@ -39,14 +49,14 @@ def tool(tmp_path: Path, desk: Desk) -> Iterator[sqlite3.Connection]:
         "UPDATE events SET data = x'00' WHERE position = 2",
         "UPDATE events SET position = 9 WHERE position = 3",
         "DELETE FROM events",
-        f"INSERT INTO events ({COLUMNS}) VALUES (1, 5, 'x', 0, 1, 1, 0, x'', x'', x'')",
-        f"INSERT INTO events ({COLUMNS}) VALUES (1, 3, 'x', 0, 1, 1, 0, x'', x'', x'')",
-        f"INSERT INTO events ({COLUMNS}) VALUES (1, 4, 'a', 0, 1, 1, 0, x'', x'', x'')",
-        f"INSERT OR REPLACE INTO events ({COLUMNS}) VALUES (1, 2, 'x', 0, 1, 1, 0, x'', x'', x'')",
-        f"INSERT OR REPLACE INTO events ({COLUMNS}) VALUES (1, 4, 'a', 0, 1, 1, 0, x'', x'', x'')",
+        f"{INSERT} (1, 5, 'x', 0, 1, 1, 0, {EMPTY})",
+        f"{INSERT} (1, 3, 'x', 0, 1, 1, 0, {EMPTY})",
+        f"{INSERT} (1, 4, 'a', 0, 1, 1, 0, {EMPTY})",
+        f"{REPLACE} (1, 2, 'x', 0, 1, 1, 0, {EMPTY})",
+        f"{REPLACE} (1, 4, 'a', 0, 1, 1, 0, {EMPTY})",
         f"INSERT OR REPLACE INTO events (number, {COLUMNS}) "
-        "VALUES (1, 1, 4, 'x', 0, 1, 1, 0, x'', x'', x'')",
-        f"INSERT OR REPLACE INTO events ({COLUMNS}) VALUES (2, 2, 'x', 0, 1, 1, 0, x'', x'', x'')",
+        f"VALUES (1, 1, 4, 'x', 0, 1, 1, 0, {EMPTY})",
+        f"{REPLACE} (2, 2, 'x', 0, 1, 1, 0, {EMPTY})",
     ],
 )
 def test_the_store_itself_refuses_to_change_remove_or_skip(
@@ -58,31 +68,53 @@ def test_the_store_itself_refuses_to_change_remove_or_skip(
     assert desk.log() == before
 
 
-def test_an_edit_past_the_triggers_shows_in_the_chain(desk: Desk, tool: sqlite3.Connection) -> None:
+def test_a_flipped_bit_is_never_read_as_if_it_were_written(
+    desk: Desk, tool: sqlite3.Connection
+) -> None:
+    tool.execute("DROP TRIGGER events_are_not_changed")
+    columns = COLUMNS.split(", ")[2:]
+    true = tool.execute(f"SELECT {COLUMNS} FROM events WHERE position = 2").fetchone()[2:]
+    for column, value in zip(columns, true, strict=True):
+        wrong = {int: lambda v: v ^ 3, str: lambda v: v + "!", bytes: lambda v: b"?" + v[1:]}
+        set_it = f"UPDATE events SET {column} = ? WHERE position = 2"
+        tool.execute(set_it, (wrong[type(value)](value),))
+        with refused(Reason.DATA_CORRUPT):
+            desk.log()
+        tool.execute(set_it, (value,))
+    assert len(desk.log()) == 3
+
+
+def test_a_careful_forgery_shows_in_the_chain(desk: Desk, tool: sqlite3.Connection) -> None:
     noted = desk.session().hash
     assert verified(desk.log(), "sesn_1") == noted
+    true = desk.log()[1]
+    forged = msgspec.structs.replace(true, data=b"forged", digest=data_digest(b"forged"))
     tool.execute("DROP TRIGGER events_are_not_changed")
-    tool.execute("UPDATE events SET data = CAST('forged' AS BLOB) WHERE position = 2")
+    tool.execute(
+        "UPDATE events SET data = ?, digest = ?, checksum = ? WHERE position = 2",
+        (forged.data, forged.digest, checksum(forged)),
+    )
+    assert desk.log()[1].data == b"forged"
     with pytest.raises(AssertionError):
         verified(desk.log(), "sesn_1")
 
 
 def test_a_second_opening_of_the_file_is_refused_while_the_first_lasts(tmp_path: Path) -> None:
     path = tmp_path / "once.db"
-    with closing(SqliteStore(path)):
+    with closing(SqliteStore(path, FakeClock())):
         with refused(Reason.CONFIG_INVALID) as error:
-            SqliteStore(path)
+            SqliteStore(path, FakeClock())
         assert "in use by another sessiond" in str(error.value)
-    SqliteStore(path).close()
+    SqliteStore(path, FakeClock()).close()
 
 
 def test_a_file_of_a_newer_sessiond_is_not_opened(tmp_path: Path) -> None:
     path = tmp_path / "new.db"
-    SqliteStore(path).close()
+    SqliteStore(path, FakeClock()).close()
     with closing(sqlite3.connect(path)) as tool:
         tool.execute(f"PRAGMA user_version = {VERSION + 1}")
     with refused(Reason.CONFIG_INVALID) as error:
-        SqliteStore(path)
+        SqliteStore(path, FakeClock())
     assert "newer sessiond" in str(error.value)
 
 
@@ -94,7 +126,7 @@ def test_what_is_not_a_session_store_is_left_alone(tmp_path: Path) -> None:
         tool.execute("CREATE TABLE diary (entry)")
     for path in (text, foreign):
         with refused(Reason.CONFIG_INVALID) as error:
-            SqliteStore(path)
+            SqliteStore(path, FakeClock())
         assert "not a session store" in str(error.value)
     assert text.read_bytes() == b"dear diary " * 500
 
@@ -107,14 +139,15 @@ def test_the_file_is_for_its_owner_alone(store: SqliteStore, tmp_path: Path) -> 
 
 
 def test_everything_is_there_after_closing_and_opening(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "s.db")
-    desk = Desk(store, FakeClock())
+    clock = FakeClock()
+    store = SqliteStore(tmp_path / "s.db", clock)
+    desk = Desk(store, clock)
     desk.create("sesn_1", *(message(str(n)) for n in range(500)), wake=True)
     desk.acquire("session/sesn_1")
     log, row = desk.log(), desk.session()
     store.close()
-    store = SqliteStore(tmp_path / "s.db")
-    again = Desk(store, FakeClock())
+    store = SqliteStore(tmp_path / "s.db", clock)
+    again = Desk(store, clock)
     assert again.log() == log
     assert again.session() == row
     again.append("sesn_1", message("next"))
@@ -125,7 +158,7 @@ def test_everything_is_there_after_closing_and_opening(tmp_path: Path) -> None:
 def test_a_rolled_back_transaction_leaves_nothing_in_memory_either(desk: Desk) -> None:
     desk.create("sesn_1", message("a"))
     desk.create("sesn_2")
-    tx = desk.store.begin(0, 0)
+    tx = desk.store.begin()
     append(tx, ADA, Group("sesn_1", (NewEvent("b", "user.new_type", b""),), None, True))
     desk.store.rollback()
     again = desk.append("sesn_1", NewEvent("b", "user.new_type", b""))
@@ -135,21 +168,22 @@ def test_a_rolled_back_transaction_leaves_nothing_in_memory_either(desk: Desk) -
 
 def test_a_full_disk_is_said_and_undone(desk: Desk, store: SqliteStore) -> None:
     desk.create("sesn_1", message("a"))
-    store._connection.pragma("max_page_count", store._connection.pragma("page_count") + 2)
+    raw = store._connection.raw
+    raw.pragma("max_page_count", raw.pragma("page_count") + 2)
     with pytest.raises(StoreFull):
         desk.append("sesn_1", message("big", bytes(100_000)))
     store.rollback()
     assert [e.id for e in desk.log()] == ["a"]
-    store._connection.pragma("max_page_count", 2**30)
+    raw.pragma("max_page_count", 2**30)
     assert desk.append("sesn_1", message("big", bytes(100_000))).first.position == 2
 
 
 def test_a_gap_in_the_making_breaks_the_store_rather_than_the_log(desk: Desk) -> None:
     desk.create("sesn_1", message("a"))
-    tx = desk.store.begin(0, 0)
+    tx = desk.store.begin()
     session = tx.session("sesn_1")
     assert session is not None
-    tx.add_events(session.number, [EventRow("x", 3, 0, "a.b", "s", False, b"", b"", b"")])
+    tx.add_events(session, [EventRow("x", 3, 0, "a.b", "s", False, b"", b"", b"")])
     with pytest.raises(StoreBroken, match="next position"):
         desk.store.commit()
     desk.store.rollback()
@@ -163,20 +197,18 @@ def test_the_last_50_of_30_000_events_cost_50_rows_s04(desk: Desk, tmp_path: Pat
             desk.create("sesn_1", *events)
         else:
             desk.append("sesn_1", *events)
-    reader = SqliteReader(str(tmp_path / "sessions.db"))
+    reader = desk.store.reader()
+    assert isinstance(reader, SqlReader)
     steps = _steps(reader)
-    last = reader.slice("sesn_1", SliceQuery(newest_first=True, limit=50))
-    assert last is not None
+    last = reader.slice(desk.session(), SliceQuery(newest_first=True, limit=50))
     assert [e.position for e in last.events] == list(range(30_000, 29_950, -1))
     of_50 = steps[0]
     steps[0] = 0
-    first = reader.slice("sesn_1", SliceQuery(limit=50))
-    assert first is not None
+    reader.slice(desk.session(), SliceQuery(limit=50))
     assert steps[0] <= of_50 * 1.1
     # An event of a type that is not asked for is a step on the index and is not read.
     steps[0] = 0
-    rare = reader.slice("sesn_1", SliceQuery(types=("user.message",), low=29_000, limit=10))
-    assert rare is not None
+    rare = reader.slice(desk.session(), SliceQuery(types=("user.message",), low=29_000, limit=10))
     assert len(rare.events) == 10
     assert steps[0] <= of_50
     reader.close()
@@ -186,14 +218,15 @@ def test_a_slice_walks_one_index_whatever_is_asked(desk: Desk, store: SqliteStor
     for types in (None, [1], [1, 2, 3]):
         for newest_first in (False, True):
             query = SliceQuery(newest_first=newest_first)
-            statement, bindings = slice_statement(1, query, types)
-            plan = list(store._connection.execute(f"EXPLAIN QUERY PLAN {statement}", bindings))
+            statement, bindings = slice_statement(1, (0, 9), query, types)
+            statement = statement.replace("$", "?")
+            plan = list(store._connection.raw.execute(f"EXPLAIN QUERY PLAN {statement}", bindings))
             assert len(plan) == 1
             assert "USING INDEX events_by_position (session=? AND position>?" in str(plan[0])
 
 
 def test_a_page_of_sessions_and_the_work_at_a_start_walk_an_index(store: SqliteStore) -> None:
-    work = store._connection.execute(f"EXPLAIN QUERY PLAN {sqlite_read._WITH_WORK}").fetchall()
+    work = store._connection.raw.execute(f"EXPLAIN QUERY PLAN {sql_reader._WITH_WORK}").fetchall()
     assert "sessions_with_work" in str(work[0])
 
 
@@ -201,8 +234,9 @@ def test_the_write_ahead_log_is_copied_back_and_does_not_grow_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "_RESET_PAGES", 300)
-    store = SqliteStore(tmp_path / "s.db")
-    desk = Desk(store, FakeClock())
+    clock = FakeClock()
+    store = SqliteStore(tmp_path / "s.db", clock)
+    desk = Desk(store, clock)
     desk.create()
     for n in range(60):
         desk.append("sesn_1", message(str(n), bytes(100_000)))
@@ -212,7 +246,7 @@ def test_the_write_ahead_log_is_copied_back_and_does_not_grow_for_ever(
     store.close()
 
 
-def _steps(reader: SqliteReader) -> list[int]:
+def _steps(reader: SqlReader) -> list[int]:
     """Counts instructions of SQLite's machine, in hundreds, from now on."""
     steps = [0]
 
@@ -220,5 +254,7 @@ def _steps(reader: SqliteReader) -> list[int]:
         steps[0] += 1
         return False
 
-    reader._connection.set_progress_handler(step, 100)
+    connection = reader._connection
+    assert isinstance(connection, SqliteConnection)
+    connection.raw.set_progress_handler(step, 100)
     return steps

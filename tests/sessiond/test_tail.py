@@ -24,7 +24,7 @@ WAIT = 20.0 * SCALE
 async def parts(desk: Desk, clock: FakeClock) -> AsyncIterator[Parts]:
     desk.create("sesn_1")
     desk.create("sesn_2")
-    async with running(NotClosed(desk.store), clock, SELF) as parts:  # type: ignore[arg-type]
+    async with running(NotClosed(desk.store), SELF) as parts:  # type: ignore[arg-type]
         yield parts
 
 

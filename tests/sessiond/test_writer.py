@@ -14,7 +14,6 @@ from sessiond.sqlite import SqliteStore
 from sessiond.store import StoreBroken, Transaction
 from sessiond.writer import Writer
 from tests.pace import SCALE
-from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import ADA, Desk, message, refused, reply
 
 WAIT = 10.0 * SCALE
@@ -50,9 +49,9 @@ def gate(store: SqliteStore) -> Gate:
 
 
 @pytest.fixture
-async def writer(gate: Gate, desk: Desk, clock: FakeClock) -> AsyncIterator[Writer]:
+async def writer(gate: Gate, desk: Desk) -> AsyncIterator[Writer]:
     desk.create()
-    writer = Writer(gate, clock, in_flight=100_000)  # type: ignore[arg-type]
+    writer = Writer(gate, in_flight=100_000)  # type: ignore[arg-type]
     writer.start()
     yield writer
     gate.open.set()
@@ -127,7 +126,7 @@ async def test_a_job_that_fails_after_it_wrote_is_undone_and_the_rest_of_its_bat
     await asyncio.sleep(0)
     before = asyncio.create_task(writer.run(says("before")))
     await asyncio.sleep(0)
-    failed = await writer.submit(spoil, 0, lambda: undone.append("spoil"))
+    failed = await writer.submit(spoil, 0, undone=lambda: undone.append("spoil"))
     after = asyncio.create_task(writer.run(says("after")))
     await asyncio.sleep(0)
     gate.open.set()
@@ -143,7 +142,8 @@ async def test_a_job_that_fails_after_it_wrote_is_undone_and_the_rest_of_its_bat
 async def test_a_full_disk_refuses_what_does_not_fit_and_takes_the_rest(
     writer: Writer, store: SqliteStore, desk: Desk
 ) -> None:
-    store._connection.pragma("max_page_count", store._connection.pragma("page_count") + 3)
+    raw = store._connection.raw
+    raw.pragma("max_page_count", raw.pragma("page_count") + 3)
     async with asyncio.timeout(WAIT):
         small, big = await asyncio.gather(
             writer.run(says("small")),
@@ -154,7 +154,7 @@ async def test_a_full_disk_refuses_what_does_not_fit_and_takes_the_rest(
     assert isinstance(big, CarpalError)
     assert big.reason is Reason.STORE_FULL
     assert [e.id for e in desk.log()] == ["small"]
-    store._connection.pragma("max_page_count", 2**30)
+    raw.pragma("max_page_count", 2**30)
     async with asyncio.timeout(WAIT):
         await writer.run(says("big", bytes(500_000)))
 

@@ -1,4 +1,4 @@
-"""Rows to and from SQLite's values. The order of columns is said once, here."""
+"""Session and lease rows to and from SQL values. The order of columns is said once, here."""
 
 from typing import Any
 
@@ -6,19 +6,20 @@ import msgspec
 
 from sessiond.rows import LeaseRow, LeaseState, SessionRow
 
-CARD_COLUMNS = "session_id, workspace, title, metadata, labels, request, created"
-"""Of a session: what seldom changes."""
-STATE_COLUMNS = (
-    "archived, head, hash, wake, processed, wake_at, driven, progressed, attempts, failures, "
-    "not_before, parked"
+CARD_COLUMNS = (
+    "session_id, workspace, title, metadata, labels, request, created, chain_id, forked_from, "
+    "lineage, imported_to, importing, archived, deleted"
 )
-"""Of a session: what most transactions change."""
-SESSION_COLUMNS = f"number, {CARD_COLUMNS}, {STATE_COLUMNS}"
+"""Of a session: what seldom changes."""
+LOG_COLUMNS = "head, hash, changed, wake, progressed"
+"""Of a session: what an append changes."""
+DRIVE_COLUMNS = "processed, wake_at, driven, attempts, failures, not_before, parked"
+"""Of a session: what a lease changes."""
+SESSION_COLUMNS = f"number, {CARD_COLUMNS}, {LOG_COLUMNS}, {DRIVE_COLUMNS}"
 LEASE_COLUMNS = "resource, epoch, holder, address, workspace, attributes, term, expires, state"
-EVENT_COLUMNS = "id, position, time, type, source, must_understand, data, digest, hash"
-"""As the fields of EventRow; type and source are numbers in the table."""
 
 _strings = msgspec.json.Decoder(dict[str, str])
+_lineage = msgspec.json.Decoder(tuple[tuple[int, int], ...])
 
 
 def session_row(values: tuple[Any, ...]) -> SessionRow:
@@ -32,18 +33,25 @@ def session_row(values: tuple[Any, ...]) -> SessionRow:
         labels=_strings.decode(values[5]),
         request=values[6],
         created=values[7],
-        archived=values[8],
-        head=values[9],
-        hash=values[10],
-        wake=values[11],
-        processed=values[12],
-        wake_at=values[13],
-        driven=bool(values[14]),
-        progressed=bool(values[15]),
-        attempts=values[16],
-        failures=values[17],
-        not_before=values[18],
-        parked=values[19],
+        chain_id=values[8],
+        forked_from=values[9],
+        lineage=_lineage.decode(values[10]),
+        imported_to=values[11],
+        importing=bool(values[12]),
+        archived=values[13],
+        deleted=values[14],
+        head=values[15],
+        hash=values[16],
+        changed=values[17],
+        wake=values[18],
+        progressed=bool(values[19]),
+        processed=values[20],
+        wake_at=values[21],
+        driven=bool(values[22]),
+        attempts=values[23],
+        failures=values[24],
+        not_before=values[25],
+        parked=values[26],
     )
 
 
@@ -57,20 +65,27 @@ def card_values(row: SessionRow) -> tuple[Any, ...]:
         msgspec.json.encode(row.labels),
         row.request,
         row.created,
+        row.chain_id,
+        row.forked_from,
+        msgspec.json.encode(row.lineage),
+        row.imported_to,
+        int(row.importing),
+        row.archived,
+        row.deleted,
     )
 
 
-def state_values(row: SessionRow) -> tuple[Any, ...]:
-    """In the order of STATE_COLUMNS."""
+def log_values(row: SessionRow) -> tuple[Any, ...]:
+    """In the order of LOG_COLUMNS."""
+    return row.head, row.hash, row.changed, row.wake, int(row.progressed)
+
+
+def drive_values(row: SessionRow) -> tuple[Any, ...]:
+    """In the order of DRIVE_COLUMNS."""
     return (
-        row.archived,
-        row.head,
-        row.hash,
-        row.wake,
         row.processed,
         row.wake_at,
-        row.driven,
-        row.progressed,
+        int(row.driven),
         row.attempts,
         row.failures,
         row.not_before,

@@ -1,0 +1,163 @@
+"""Reading: cost by what is read.
+
+A slice walks one index in the order asked and stops at its caps. The index knows
+the types, so an event of another type costs one step on it and is never read. A fork's
+slice goes from its own events to its ancestors' and back only as far as it is asked to.
+"""
+
+from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager, closing
+
+from sessiond.rows import EventRow, LeaseRow, SessionRow, Slice, SliceQuery
+from sessiond.sql.connection import Connection, Row, marks
+from sessiond.sql.events import EVENT_COLUMNS, EventReader, Names
+from sessiond.sql.rows import LEASE_COLUMNS, SESSION_COLUMNS, lease_row, session_row
+
+_SESSION_COUNT = len(SESSION_COLUMNS.split(", "))
+
+_BOTH = (
+    f"{', '.join('s.' + c for c in SESSION_COLUMNS.split(', '))}, "
+    f"{', '.join('l.' + c for c in LEASE_COLUMNS.split(', '))}"
+)
+_LEASE = "LEFT JOIN leases l ON l.resource = 'session/' || s.session_id "
+_THERE = "s.deleted IS NULL AND s.importing = 0 "
+_SESSION = f"SELECT {_BOTH} FROM sessions s {_LEASE}WHERE s.session_id = $1 AND {_THERE}"  # noqa: S608
+_WITH_WORK = (
+    f"SELECT {SESSION_COLUMNS} FROM sessions "  # noqa: S608 - our own names
+    "WHERE archived IS NULL AND deleted IS NULL AND parked = '' "
+    "AND (wake > processed OR wake_at IS NOT NULL) AND importing = 0"
+)
+_LIVE = f"SELECT {LEASE_COLUMNS} FROM leases WHERE state = 0"  # noqa: S608 - our own names
+
+
+class SqlReader:
+    """Implements `store.Reader`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._events = EventReader(connection, Names(connection))
+
+    def snapshot(self) -> AbstractContextManager[object]:
+        """See `store.Reader`."""
+        return self._connection.snapshot()
+
+    def session(self, session_id: str) -> tuple[SessionRow, LeaseRow | None] | None:
+        """See `store.Reader`."""
+        found = self._connection.execute(_SESSION, (session_id,))
+        return _session_and_lease(found[0]) if found else None
+
+    def page(
+        self,
+        workspace: str,
+        *,
+        before: int,
+        limit: int,
+        archived: bool,
+        labels: Mapping[str, str],
+    ) -> list[tuple[SessionRow, LeaseRow | None]]:
+        """See `store.Reader`."""
+        values: list[object] = [workspace, before, limit]
+        live = "" if archived else "AND s.archived IS NULL "
+        wanted = ""
+        for key, value in labels.items():
+            values += [key, value]
+            wanted += (
+                "AND EXISTS (SELECT 1 FROM labels WHERE session = s.number AND workspace = $1 "  # noqa: S608
+                f"AND key = ${len(values) - 1} AND value = ${len(values)}) "
+            )
+        found = self._connection.execute(
+            f"SELECT {_BOTH} FROM sessions s {_LEASE}"  # noqa: S608 - our own names
+            f"WHERE s.workspace = $1 AND s.number < $2 AND {_THERE}{live}{wanted}"
+            "ORDER BY s.number DESC LIMIT $3",
+            values,
+        )
+        return [_session_and_lease(row) for row in found]
+
+    def slice(self, session: SessionRow, query: SliceQuery) -> Slice:
+        """See `store.Reader`."""
+        types = self._types(query.types)
+        events: list[EventRow] = []
+        size = 0
+        if types == []:
+            return Slice([], session.head, more=False)
+        with closing(self._walk(session, query, types)) as found:
+            for event in found:
+                size += len(event.data)
+                if len(events) == query.limit or (events and size > query.max_bytes):
+                    return Slice(events, session.head, more=True)
+                events.append(event)
+        return Slice(events, session.head, more=False)
+
+    def with_work(self) -> list[SessionRow]:
+        """See `store.Reader`."""
+        return [session_row(values) for values in self._connection.execute(_WITH_WORK)]
+
+    def live_leases(self) -> list[LeaseRow]:
+        """See `store.Reader`."""
+        return [lease_row(values) for values in self._connection.execute(_LIVE)]
+
+    def close(self) -> None:
+        """See `store.Reader`."""
+        self._connection.close()
+
+    def _walk(
+        self, session: SessionRow, query: SliceQuery, types: list[int] | None
+    ) -> Generator[EventRow]:
+        """Events in the order asked, from whichever session of the lineage holds them."""
+        high = min(query.high, session.head + 1)
+        for number, low, upto in _segments(session, newest_first=query.newest_first):
+            between = (max(query.low, low), min(high, upto + 1))
+            if between[1] - between[0] > 1:
+                statement, values = slice_statement(number, between, query, types)
+                with closing(self._connection.stream(statement, values)) as rows:
+                    for row in rows:
+                        yield self._events.event(row)
+
+    def _types(self, wanted: tuple[str, ...]) -> list[int] | None:
+        """Numbers of the types and prefixes wanted; None means all."""
+        if not wanted:
+            return None
+        numbers: set[int] = set()
+        for type in wanted:
+            if type.endswith(".*"):
+                # Not by the order of texts, which is another in each database.
+                found = self._connection.execute(
+                    "SELECT number FROM names WHERE substr(text, 1, $1) = $2",
+                    (len(type) - 1, type[:-1]),
+                )
+            else:
+                found = self._connection.execute(
+                    "SELECT number FROM names WHERE text = $1", (type,)
+                )
+            numbers.update(number for (number,) in found)
+        return sorted(numbers)
+
+
+def slice_statement(
+    number: int, between: tuple[int, int], query: SliceQuery, types: list[int] | None
+) -> tuple[str, tuple[int, ...]]:
+    """The SQL of a slice, and its values. One row more than the limit says `more`."""
+    order = "DESC" if query.newest_first else "ASC"
+    among = f"AND type IN ({marks(len(types), 5)}) " if types is not None else ""
+    statement = (
+        f"SELECT {EVENT_COLUMNS} FROM events "  # noqa: S608 - our own names
+        f"WHERE session = $1 AND position > $2 AND position < $3 {among}"
+        f"ORDER BY position {order} LIMIT $4"
+    )
+    return statement, (number, *between, query.limit + 1, *(types or ()))
+
+
+def _segments(session: SessionRow, *, newest_first: bool) -> list[tuple[int, int, int]]:
+    """(session number, above, up to) of each part of the log, in the order of reading."""
+    segments = []
+    above = 0
+    for source, upto in session.lineage:
+        segments.append((source, above, upto))
+        above = upto
+    segments.append((session.number, above, session.head))
+    return segments[::-1] if newest_first else segments
+
+
+def _session_and_lease(values: Row) -> tuple[SessionRow, LeaseRow | None]:
+    lease = values[_SESSION_COUNT:]
+    return session_row(values), lease_row(lease) if lease[0] is not None else None

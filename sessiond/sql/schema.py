@@ -1,0 +1,163 @@
+"""The tables, once for both databases; each store adds the guards that its database knows.
+
+{number}: a primary key the database counts up. {int}: 64 bits. {blob}: bytes. Truth is 0
+or 1; times are nanoseconds.
+"""
+
+VERSION = 2
+"""Of the schema; a store of a newer one is not opened."""
+
+# Types and sources repeat, so an event holds their numbers. A commit writes every page it
+# touched, so what counts is how many leaves the events of many sessions fall on: one a session
+# in events_by_position, and one in all in events_by_id, since ids sort by time. An index by
+# type alone would double the first.
+TABLES = """
+CREATE TABLE meta (
+  key TEXT PRIMARY KEY,
+  value {int} NOT NULL
+){strict};
+INSERT INTO meta VALUES ('version', {version}), ('generation', 0);
+
+CREATE TABLE names (
+  number {number},
+  text TEXT NOT NULL UNIQUE
+){strict};
+
+CREATE TABLE sessions (
+  number {number},
+  session_id TEXT NOT NULL UNIQUE,
+  workspace TEXT NOT NULL,
+  title TEXT NOT NULL,
+  metadata {blob} NOT NULL,
+  labels {blob} NOT NULL,
+  request {blob} NOT NULL,
+  created {int} NOT NULL,
+  chain_id TEXT NOT NULL,
+  forked_from TEXT NOT NULL,
+  lineage {blob} NOT NULL,
+  imported_to {int} NOT NULL,
+  importing {int} NOT NULL,
+  archived {int},
+  deleted {int},
+  head {int} NOT NULL,
+  hash {blob} NOT NULL,
+  changed {int} NOT NULL,
+  wake {int} NOT NULL,
+  progressed {int} NOT NULL,
+  processed {int} NOT NULL,
+  wake_at {int},
+  driven {int} NOT NULL,
+  attempts {int} NOT NULL,
+  failures {int} NOT NULL,
+  not_before {int},
+  parked TEXT NOT NULL
+){strict};
+CREATE INDEX sessions_by_workspace ON sessions (workspace, number);
+CREATE INDEX sessions_with_work ON sessions (number)
+  WHERE archived IS NULL AND deleted IS NULL AND parked = ''
+    AND (wake > processed OR wake_at IS NOT NULL);
+-- Tombstones whose events may have to go; `purges` says up to where they went.
+CREATE TABLE purges (
+  session {int} PRIMARY KEY,
+  done {int} NOT NULL
+){strict};
+
+CREATE TABLE lineage (
+  fork {int} NOT NULL,
+  source {int} NOT NULL,
+  upto {int} NOT NULL,
+  PRIMARY KEY (fork, source)
+){strict};
+CREATE INDEX lineage_by_source ON lineage (source, upto);
+
+CREATE TABLE labels (
+  workspace TEXT NOT NULL,
+  key TEXT NOT NULL,
+  value TEXT NOT NULL,
+  session {int} NOT NULL,
+  PRIMARY KEY (workspace, key, value, session)
+){strict};
+CREATE INDEX labels_by_session ON labels (session);
+
+CREATE TABLE events (
+  number {number},
+  session {int} NOT NULL,
+  position {int} NOT NULL,
+  id TEXT NOT NULL,
+  time {int} NOT NULL,
+  type {int} NOT NULL,
+  source {int} NOT NULL,
+  must_understand {int} NOT NULL,
+  data {blob},
+  digest {blob} NOT NULL,
+  hash {blob} NOT NULL,
+  checksum {int} NOT NULL
+){strict};
+CREATE UNIQUE INDEX events_by_position ON events (session, position, type);
+CREATE UNIQUE INDEX events_by_id ON events (id, session);
+
+-- Its data is NULL, and this says who made it so.
+CREATE TABLE redactions (
+  session {int} NOT NULL,
+  position {int} NOT NULL,
+  redacted_by TEXT NOT NULL,
+  time {int} NOT NULL,
+  reason TEXT NOT NULL,
+  PRIMARY KEY (session, position)
+){strict};
+
+CREATE TABLE updates (
+  session {int} NOT NULL,
+  event_id TEXT NOT NULL,
+  request {blob} NOT NULL,
+  PRIMARY KEY (session, event_id)
+){strict};
+
+CREATE TABLE leases (
+  resource TEXT PRIMARY KEY,
+  epoch {int} NOT NULL,
+  holder TEXT NOT NULL,
+  address TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  attributes {blob} NOT NULL,
+  term {int} NOT NULL,
+  expires {int} NOT NULL,
+  state {int} NOT NULL
+){strict};
+CREATE INDEX leases_that_live ON leases (expires) WHERE state = 0;
+
+CREATE TABLE blobs (
+  number {number},
+  workspace TEXT NOT NULL,
+  digest {blob} NOT NULL,
+  size {int} NOT NULL,
+  media_type TEXT NOT NULL,
+  held {int} NOT NULL,
+  complete {int} NOT NULL,
+  time {int} NOT NULL
+){strict};
+CREATE UNIQUE INDEX blobs_by_digest ON blobs (workspace, digest);
+CREATE INDEX blobs_unfinished ON blobs (time) WHERE complete = 0;
+CREATE TABLE blob_chunks (
+  blob {int} NOT NULL,
+  start {int} NOT NULL,
+  data {blob} NOT NULL,
+  checksum {int} NOT NULL,
+  PRIMARY KEY (blob, start)
+){strict};
+
+CREATE TABLE documents (
+  workspace TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  name TEXT NOT NULL,
+  version {int} NOT NULL,
+  time {int} NOT NULL,
+  data {blob} NOT NULL,
+  PRIMARY KEY (workspace, kind, name, version)
+){strict};
+"""
+
+
+def tables(*, number: str, int: str, blob: str, strict: str = "") -> str:
+    """The statements that make the tables, in a database's own types."""
+    return TABLES.format(version=VERSION, number=number, int=int, blob=blob, strict=strict)

@@ -1,0 +1,298 @@
+"""The write transaction: loaded for a whole batch, changed in memory, written in one go.
+
+A session that many groups of one batch append to is updated once. Where this
+process is the only writer, rows are kept from one transaction to the next; they are
+immutable, and a rollback forgets them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from sessiond.rows import Changes, EventRow, LeaseRow, Needs, SessionRow
+from sessiond.sql.connection import Connection, Row, chunks, flat, marks, padded, row_marks
+from sessiond.sql.events import EVENT_COLUMNS, EventReader, Names, event_values, insert_statement
+from sessiond.sql.rows import (
+    CARD_COLUMNS,
+    DRIVE_COLUMNS,
+    LEASE_COLUMNS,
+    LOG_COLUMNS,
+    SESSION_COLUMNS,
+    card_values,
+    drive_values,
+    lease_row,
+    lease_values,
+    log_values,
+    session_row,
+)
+
+_KEPT_ROWS = 10_000
+"""Rows kept between transactions, at most; about 1 KB each."""
+_DUE = "SELECT resource FROM leases WHERE state = 0 AND expires <= $1 ORDER BY expires LIMIT $2"
+_DUE_AT_ONCE = 1_000
+
+
+class SqlTransaction:
+    """Implements `store.Transaction`; one object for the life of the connection."""
+
+    def __init__(self, connection: Connection, *, blob: str, sole_writer: bool) -> None:
+        """`blob` is the database's type for bytes."""
+        self._connection = connection
+        self._blob = blob
+        self._casts = {"wake_at": "BIGINT", "not_before": "BIGINT"}
+        """Of what may be NULL, for a database that types its parameters."""
+        self._sole_writer = sole_writer
+        self._names = Names(connection)
+        self._reader = EventReader(connection, self._names)
+        self.wall = 0
+        self.steady = 0
+        self.writes = 0
+        self._sessions: dict[str, SessionRow | None] = {}
+        self._leases: dict[str, LeaseRow | None] = {}
+        self._known_events: dict[str, list[tuple[int, EventRow]]] = {}
+        """By event id: what was there before, as (session number, event)."""
+        self._stored_sessions: dict[str, SessionRow] = {}
+        """The rows on disk of sessions that this transaction changed."""
+        self._new_events: dict[tuple[int, str], EventRow] = {}
+        """By session and id, in the order they are to be written."""
+        self._changed_leases: dict[str, LeaseRow] = {}
+
+    def begin(self, wall: int, steady: int, needs: Sequence[Needs]) -> None:
+        """Start, and load what the batch will look at."""
+        self.wall, self.steady, self.writes = wall, steady, 0
+        if not self._sole_writer:
+            self._sessions.clear()
+            self._leases.clear()
+        self._known_events.clear()
+        leases = {resource for need in needs for resource in need.leases}
+        if any(need.due for need in needs):
+            due = self._connection.execute(_DUE, (steady, _DUE_AT_ONCE))
+            leases |= {resource for (resource,) in due}
+        sessions = {session_id for need in needs for session_id in need.sessions}
+        # Whoever changes a session's lease locks the session first.
+        sessions |= {name[8:] for name in leases if name.startswith("session/")}
+        self._load_sessions(sessions)
+        self._load_leases(leases)
+        self._load_events({id for need in needs for id in need.events})
+
+    def commit(self) -> Changes:
+        """Write what changed and make it durable."""
+        before = self._stored_sessions
+        changed = [row for name in before if (row := self._sessions[name]) is not None]
+        leases = tuple(self._changed_leases.values())
+        numbers = self._names.numbers(
+            {text for e in self._new_events.values() for text in (e.type, e.source)}
+        )
+        with self._connection.pipelined():
+            self._write_sessions(changed)
+            rows = [event_values(n, e, numbers) for (n, _), e in self._new_events.items()]
+            for run in chunks(rows):
+                self._connection.execute(insert_statement(len(run), self._blob), flat(run))
+            self._write_leases(leases)
+        self._connection.commit()
+        self._stored_sessions.clear()
+        self._new_events.clear()
+        self._changed_leases.clear()
+        for kept in (self._sessions, self._leases):
+            if len(kept) > _KEPT_ROWS:
+                kept.clear()
+        return Changes(tuple(changed), leases)
+
+    def rollback(self) -> None:
+        """Undo, and forget every row: memory must not know what the disk does not."""
+        self.forget()
+        self._connection.rollback()
+
+    def forget(self) -> None:
+        """Know nothing of what is on disk."""
+        self._names.forget()
+        self._sessions.clear()
+        self._leases.clear()
+        self._known_events.clear()
+        self._stored_sessions.clear()
+        self._new_events.clear()
+        self._changed_leases.clear()
+
+    def session(self, session_id: str) -> SessionRow | None:
+        """See `store.Transaction`."""
+        if session_id not in self._sessions:
+            self._load_sessions([session_id])
+        return self._sessions[session_id]
+
+    def add_session(self, row: SessionRow) -> SessionRow:
+        """See `store.Transaction`."""
+        self.writes += 1
+        values = (*card_values(row), *log_values(row), *drive_values(row))
+        columns = f"{CARD_COLUMNS}, {LOG_COLUMNS}, {DRIVE_COLUMNS}"
+        stored = self._connection.execute(
+            f"INSERT INTO sessions ({columns}) VALUES ({marks(len(values))}) "  # noqa: S608
+            f"RETURNING {SESSION_COLUMNS}",
+            values,
+        )
+        session = session_row(stored[0])
+        self._write_labels(session)
+        for source, upto in row.lineage:
+            self._connection.execute(
+                "INSERT INTO lineage (fork, source, upto) VALUES ($1, $2, $3)",
+                (session.number, source, upto),
+            )
+        self._sessions[row.session_id] = self._stored_sessions[row.session_id] = session
+        return session
+
+    def put_session(self, row: SessionRow) -> None:
+        """See `store.Transaction`."""
+        self.writes += 1
+        if row.session_id not in self._stored_sessions:
+            before = self._sessions[row.session_id]
+            assert before is not None
+            self._stored_sessions[row.session_id] = before
+        self._sessions[row.session_id] = row
+
+    def find_event(self, session: SessionRow, event_id: str) -> EventRow | None:
+        """See `store.Transaction`."""
+        new = self._new_events.get((session.number, event_id))
+        if new is not None:
+            return new
+        if event_id not in self._known_events:
+            self._load_events([event_id])
+        for number, event in self._known_events[event_id]:
+            if session.has(number, event.position):
+                return event
+        return None
+
+    def add_events(self, session: SessionRow, events: Sequence[EventRow]) -> None:
+        """See `store.Transaction`."""
+        self.writes += len(events)
+        for event in events:
+            self._new_events[session.number, event.id] = event
+
+    def update_request(self, session: SessionRow, event_id: str) -> bytes | None:
+        """See `store.Transaction`."""
+        found = self._connection.execute(
+            "SELECT request FROM updates WHERE session = $1 AND event_id = $2",
+            (session.number, event_id),
+        )
+        return bytes(found[0][0]) if found else None
+
+    def add_update_request(self, session: SessionRow, event_id: str, digest: bytes) -> None:
+        """See `store.Transaction`."""
+        self.writes += 1
+        self._connection.execute(
+            "INSERT INTO updates (session, event_id, request) VALUES ($1, $2, $3)",
+            (session.number, event_id, digest),
+        )
+
+    def lease(self, resource: str) -> LeaseRow | None:
+        """See `store.Transaction`."""
+        if resource not in self._leases:
+            self._load_leases([resource])
+        return self._leases[resource]
+
+    def put_lease(self, row: LeaseRow) -> None:
+        """See `store.Transaction`."""
+        self.writes += 1
+        self._leases[row.resource] = self._changed_leases[row.resource] = row
+
+    def due_leases(self, limit: int) -> list[LeaseRow]:
+        """See `store.Transaction`."""
+        due = self._connection.execute(_DUE, (self.steady, limit))
+        rows = (self.lease(resource) for (resource,) in due)
+        return [row for row in rows if row is not None and not row.live(self.steady)]
+
+    def generation(self) -> int:
+        """See `store.Transaction`."""
+        return int(
+            self._connection.execute("SELECT value FROM meta WHERE key = 'generation'")[0][0]
+        )
+
+    def _load_sessions(self, session_ids: Iterable[str]) -> None:
+        for run in padded(_missing(self._sessions, session_ids)):
+            found = self._connection.execute(
+                f"SELECT {SESSION_COLUMNS} FROM sessions "  # noqa: S608 - our own names
+                f"WHERE session_id IN ({marks(len(run))}) ORDER BY session_id"
+                f"{self._connection.lock_rows}",
+                run,
+            )
+            self._sessions.update(dict.fromkeys(run))
+            self._sessions.update({values[1]: session_row(values) for values in found})
+
+    def _load_leases(self, resources: Iterable[str]) -> None:
+        for run in padded(_missing(self._leases, resources)):
+            found = self._connection.execute(
+                f"SELECT {LEASE_COLUMNS} FROM leases "  # noqa: S608 - our own names
+                f"WHERE resource IN ({marks(len(run))}) ORDER BY resource"
+                f"{self._connection.lock_rows}",
+                run,
+            )
+            self._leases.update(dict.fromkeys(run))
+            self._leases.update({values[0]: lease_row(values) for values in found})
+
+    def _load_events(self, ids: Iterable[str]) -> None:
+        for run in padded(_missing(self._known_events, ids)):
+            for id in run:
+                self._known_events[id] = []
+            found = self._connection.execute(
+                f"SELECT {EVENT_COLUMNS} FROM events WHERE id IN ({marks(len(run))})",  # noqa: S608
+                run,
+            )
+            for values in found:
+                self._known_events[values[2]].append((values[0], self._reader.event(values)))
+
+    def _write_sessions(self, rows: Iterable[SessionRow]) -> None:
+        logs: list[Row] = []
+        drives: list[Row] = []
+        for row in rows:
+            stored = self._stored_sessions[row.session_id]
+            if card_values(row) != card_values(stored):
+                self._write_card(row)
+            if log_values(row) != log_values(stored):
+                logs.append((row.number, *log_values(row)))
+            if drive_values(row) != drive_values(stored):
+                drives.append((row.number, *drive_values(row)))
+        self._update(LOG_COLUMNS, logs)
+        self._update(DRIVE_COLUMNS, drives)
+
+    def _update(self, columns: str, rows: list[Row]) -> None:
+        """Rows are (session number, the columns' values)."""
+        names = columns.split(", ")
+        sets = ", ".join(f"{name} = v.column{n}" for n, name in enumerate(names, start=2))
+        casts = ["", *(self._casts.get(name, "") for name in names)]
+        for run in chunks(rows):
+            self._connection.execute(
+                f"UPDATE sessions SET {sets} "  # noqa: S608 - our own names
+                f"FROM (VALUES {row_marks(len(run), len(names) + 1, casts)}) AS v "
+                "WHERE sessions.number = v.column1",
+                flat(run),
+            )
+
+    def _write_leases(self, rows: Iterable[LeaseRow]) -> None:
+        columns = LEASE_COLUMNS.split(", ")
+        sets = ", ".join(f"{column} = excluded.{column}" for column in columns[1:])
+        for run in chunks([lease_values(row) for row in rows]):
+            self._connection.execute(
+                f"INSERT INTO leases ({LEASE_COLUMNS}) "  # noqa: S608 - our own names
+                f"VALUES {row_marks(len(run), len(columns))} "
+                f"ON CONFLICT (resource) DO UPDATE SET {sets}",
+                flat(run),
+            )
+
+    def _write_card(self, row: SessionRow) -> None:
+        values = card_values(row)
+        sets = ", ".join(
+            f"{column} = ${n}" for n, column in enumerate(CARD_COLUMNS.split(", "), start=1)
+        )
+        self._connection.execute(
+            f"UPDATE sessions SET {sets} WHERE number = ${len(values) + 1}",  # noqa: S608
+            (*values, row.number),
+        )
+        self._connection.execute("DELETE FROM labels WHERE session = $1", (row.number,))
+        self._write_labels(row)
+
+    def _write_labels(self, row: SessionRow) -> None:
+        for key, value in row.labels.items():
+            self._connection.execute(
+                "INSERT INTO labels (workspace, key, value, session) VALUES ($1, $2, $3, $4)",
+                (row.workspace, key, value, row.number),
+            )
+
+
+def _missing(known: Mapping[str, object], keys: Iterable[str]) -> list[str]:
+    return sorted(key for key in keys if key not in known)
