@@ -1,20 +1,24 @@
-"""Bytes signed by a process: a lease ticket by sessiond, revocations by the vault.
+"""Bytes signed by a process: a lease ticket or a log's head by sessiond, revocations by the vault.
 
 A signature covers the payload alone, as types.proto says. What it means follows
 from the signer's role, which is why `verify` asks for one.
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from google.protobuf.message import DecodeError
 
 from carpal.errors import refuse
 from carpal.identity import Identity, Role, verified_identity
 from carpal.status import Reason
 from carpal.v1 import types_pb2
+
+_LAST = 7_258_118_400
+"""The year 2200, in seconds since 1970."""
 
 
 def sign(key: ec.EllipticCurvePrivateKey, chain: bytes, payload: bytes) -> types_pb2.SignedBytes:
@@ -42,3 +46,19 @@ def verify(signed: types_pb2.SignedBytes, ca: bytes, role: Role, now: datetime) 
     except InvalidSignature:
         raise refuse(Reason.IDENTITY_INVALID, f"the signature is not by {identity.uri}") from None
     return identity
+
+
+def verify_head(signed: types_pb2.SignedBytes, ca: bytes) -> tuple[types_pb2.SignedHead, Identity]:
+    """The head of a log, and the sessiond that signed it. Raises IDENTITY_INVALID.
+
+    It proves something for as long as somebody asks, so the certificate is held
+    to the time that the head says, not to now: whoever had its key, then or
+    later, could have signed with that time.
+    """
+    try:
+        head = types_pb2.SignedHead.FromString(signed.payload)
+    except DecodeError:
+        raise refuse(Reason.IDENTITY_INVALID, "what is signed is not a log's head") from None
+    if not 0 <= head.time.seconds < _LAST:
+        raise refuse(Reason.IDENTITY_INVALID, "the head was signed at no time that there is")
+    return head, verify(signed, ca, Role.SESSIOND, head.time.ToDatetime(tzinfo=UTC))

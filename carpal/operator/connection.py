@@ -113,6 +113,16 @@ def check_address(value: str, name: str) -> str:
 def operator_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--state-dir`, `--identity` and `--sessiond`, as one `found`."""
 
+    @functools.wraps(command)
+    def with_found(*args: Any, found: Callable[[], Found], **kwargs: Any) -> Any:
+        return command(*args, found=found(), **kwargs)
+
+    return lazy_operator_options(with_found)
+
+
+def lazy_operator_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, but `found` is to be called: for what may need no operator at all."""
+
     @click.option(
         "--state-dir", "state", type=click.Path(path_type=Path),
         help=f"State folder, of `carpal dev` if only that exists.  [{STATE_DEFAULT}]",
@@ -134,7 +144,9 @@ def operator_options(command: Callable[..., Any]) -> Callable[..., Any]:
         vault: str | None = None,
         **kwargs: Any,
     ) -> Any:
-        found = find(state=state, identity=identity, sessiond=sessiond, vault=vault)
+        found = functools.partial(
+            find, state=state, identity=identity, sessiond=sessiond, vault=vault
+        )
         return command(*args, found=found, **kwargs)
 
     return wrapped

@@ -1,4 +1,4 @@
-"""Reading events: their data, their text, who appended them, and their JSON form. Pure."""
+"""Reading events: their data, their text, and who appended them. Pure."""
 
 import json
 import re
@@ -69,35 +69,6 @@ def appender(event: types_pb2.Event) -> tuple[str, str]:
 def time_of(event: types_pb2.Event) -> datetime:
     """When the store appended it."""
     return event.time.ToDatetime(tzinfo=UTC)
-
-
-def as_json(event: types_pb2.Event) -> dict[str, Any]:
-    """The event as CloudEvents shape it, with its place in the hash chain.
-
-    `data` is the object as it was appended, or null once redacted.
-    """
-    try:
-        data = json.loads(event.data) if event.data else None
-    except (ValueError, RecursionError):
-        data = event.data.decode(errors="replace")
-    shown: dict[str, Any] = {
-        "id": event.id,
-        "position": event.position,
-        "time": rfc3339(time_of(event)),
-        "type": event.type,
-        "source": event.source,
-        "data": data,
-        "must_understand": event.must_understand,
-        "data_digest": event.data_digest.hex(),
-        "hash": event.hash.hex(),
-    }
-    if event.HasField("redaction"):
-        shown["redaction"] = {
-            "by": event.redaction.by,
-            "time": rfc3339(event.redaction.time.ToDatetime(tzinfo=UTC)),
-            "reason": event.redaction.reason,
-        }
-    return shown
 
 
 def rfc3339(moment: datetime) -> str:

@@ -1,12 +1,12 @@
 """What a person sees: live output and lines on stdout, notices on stderr."""
 
-import json
 import time
 from collections.abc import Mapping
 
 import click
 
-from carpal.operator.events import as_json, printable
+from carpal.event_lines import dumps, event_object
+from carpal.operator.events import printable
 from carpal.operator.live import Live
 from carpal.operator.timeline import Line, Timeline
 from carpal.v1 import orchestrator_pb2, types_pb2
@@ -71,7 +71,7 @@ class LineScreen:
     def event(self, event: types_pb2.Event) -> None:
         """Print it."""
         if self._as_json:
-            click.echo(json.dumps(as_json(event), ensure_ascii=False))
+            click.echo(dumps(event_object(event)))
         else:
             for line in self._timeline.lines(event):
                 click.echo(str(line))

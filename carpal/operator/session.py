@@ -1,19 +1,15 @@
-"""`carpal session`: read, follow and steer sessions."""
+"""`carpal session`: read, follow and steer sessions; what keeps them is in modules beside."""
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import click
 
-from carpal import process
-from carpal.cli import INTERRUPTED
 from carpal.client import rpc_errors
 from carpal.errors import refuse
-from carpal.ids import check_id
-from carpal.operator import overview
-from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, connect, operator_options
+from carpal.operator import exporting, importing, keeping, overview, verifying
+from carpal.operator.asking import checked, get_session, run
+from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, operator_options
 from carpal.operator.follow import follow, until_processed
 from carpal.operator.inbox import send_interrupt, send_message
 from carpal.operator.outcome import DONE, EndOfTail, Turn
@@ -29,7 +25,11 @@ STOP_SECONDS = 60.0
 
 @click.group()
 def session() -> None:
-    """Read, follow and steer sessions."""
+    """Read, follow, steer and keep sessions."""
+
+
+for _command in (*verifying.COMMANDS, exporting.export, importing.import_, *keeping.COMMANDS):
+    session.add_command(_command)
 
 
 @session.command("ls")
@@ -62,7 +62,7 @@ def ls(*, found: Found, limit: int, archived: bool, as_json: bool) -> int:
             notice("no sessions yet: start one with `carpal run TASK`")
         return DONE
 
-    return _run(found, main)
+    return run(found, main)
 
 
 @session.command()
@@ -73,12 +73,12 @@ def show(*, found: Found, session_id: str, as_json: bool) -> int:
     """Show where a session stands: its status, its driver and its hands."""
 
     async def main(operator: Operator) -> int:
-        info = await _get(operator, session_id)
+        info = await get_session(operator, session_id)
         shown = overview.details(info, await _events_about_hands(operator, session_id))
         click.echo(json.dumps(shown) if as_json else overview.details_text(shown))
         return DONE
 
-    return _run(found, main)
+    return run(found, main)
 
 
 @session.command()
@@ -94,7 +94,7 @@ def tail(*, found: Found, session_id: str, after: int, on: bool | None, as_json:
     """Print a session's log, to its end if it is idle, else until it is."""
 
     async def main(operator: Operator) -> int:
-        info = await _get(operator, session_id)
+        info = await get_session(operator, session_id)
         end = EndOfTail(info, on)
         if after > info.head.position:
             notice(f"the log ends at position {info.head.position}, before {after}")
@@ -103,7 +103,7 @@ def tail(*, found: Found, session_id: str, after: int, on: bool | None, as_json:
             await follow(operator, session_id, screen, until=end.take, after=after, live=False)
         return DONE
 
-    return _run(found, main)
+    return run(found, main)
 
 
 @session.command()
@@ -120,7 +120,7 @@ def send(*, found: Found, session_id: str, text: str, wait: bool, as_json: bool)
     message = said(text, "TEXT")
 
     async def main(operator: Operator) -> int:
-        event = await send_message(operator, _checked(session_id), message)
+        event = await send_message(operator, checked(session_id), message)
         if not wait:
             _say_sent(event, as_json=as_json)
             return DONE
@@ -130,7 +130,7 @@ def send(*, found: Found, session_id: str, text: str, wait: bool, as_json: bool)
         notice_missing(turn.missing_hands)
         return turn.exit_code
 
-    return _run(found, main)
+    return run(found, main)
 
 
 @session.command()
@@ -142,7 +142,10 @@ def interrupt(*, found: Found, session_id: str, wait: bool, as_json: bool) -> in
     """Stop what a session is doing; its log and hands stay."""
 
     async def main(operator: Operator) -> int:
-        idle = overview.status_of(await _get(operator, session_id)) not in ("running", "waiting")
+        idle = overview.status_of(await get_session(operator, session_id)) not in (
+            "running",
+            "waiting",
+        )
         event = await send_interrupt(operator, session_id)
         if idle:
             notice(f"nothing was running in {session_id}")
@@ -151,7 +154,7 @@ def interrupt(*, found: Found, session_id: str, wait: bool, as_json: bool) -> in
             await _until_stopped(operator, session_id, event.position)
         return DONE
 
-    return _run(found, main)
+    return run(found, main)
 
 
 async def _until_stopped(operator: Operator, session_id: str, position: int) -> None:
@@ -173,13 +176,6 @@ def _say_sent(event: types_pb2.Event, *, as_json: bool) -> None:
         click.echo(f"{event.type} at position {event.position}")
 
 
-async def _get(operator: Operator, session_id: str) -> types_pb2.SessionInfo:
-    request = session_pb2.GetSessionRequest(session_id=_checked(session_id))
-    with rpc_errors(operator.sessiond):
-        answer = await operator.sessions.GetSession(request, timeout=ANSWER_SECONDS)
-    return answer.session
-
-
 async def _events_about_hands(operator: Operator, session_id: str) -> list[types_pb2.Event]:
     events: list[types_pb2.Event] = []
     while True:
@@ -194,28 +190,3 @@ async def _events_about_hands(operator: Operator, session_id: str) -> list[types
         events += answer.events
         if not answer.more or not answer.events:
             return events
-
-
-def _checked(session_id: str) -> str:
-    return check_id(session_id, "SESSION")
-
-
-def _run(found: Found, work: Callable[[Operator], Coroutine[Any, Any, int]]) -> int:
-    """Run against sessiond until done, or until Ctrl-C."""
-    code = INTERRUPTED
-
-    async def main(stop: asyncio.Event) -> None:
-        nonlocal code
-        async with connect(found) as operator, asyncio.TaskGroup() as group:
-            task = group.create_task(work(operator))
-            await process.until_stopped(stop, task)
-            if task.done():
-                code = task.result()
-            else:
-                task.cancel()
-
-    try:
-        process.run(main)
-    except asyncio.CancelledError:  # a second Ctrl-C
-        notice("left")
-    return code

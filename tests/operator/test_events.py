@@ -2,9 +2,9 @@
 
 import pytest
 
-from carpal.operator.events import Printable, appender, as_json, data_of, printable, text_in
+from carpal.operator.events import Printable, appender, data_of, printable, text_in
 from carpal.v1 import types_pb2
-from tests.operator.log import Log, text
+from tests.operator.log import Log
 
 
 @pytest.mark.parametrize("data", [b"", b"not json", b"[1]", b"\xff", b"[" * 100_000])
@@ -18,26 +18,6 @@ def test_text_blocks_are_joined_and_other_blocks_are_named() -> None:
     assert text_in({"content": "plain"}) == "plain"
     assert text_in({"content": [{"type": "thinking", "thinking": "hm"}]}) == "hm"
     assert text_in({}) == ""
-
-
-def test_json_of_an_event_has_the_shape_cloudevents_give_it() -> None:
-    event = Log().add("user.message", text("hi"))
-    event.hash = b"\x01\x02"
-    shown = as_json(event)
-    assert shown["data"] == text("hi")
-    assert (shown["id"], shown["position"], shown["type"]) == ("sevt_1", 1, "user.message")
-    assert shown["time"] == "2027-01-15T08:00:00.000Z"
-    assert shown["hash"] == "0102"
-    assert "redaction" not in shown
-
-
-def test_json_of_a_redacted_event_says_who_when_and_why() -> None:
-    event = Log().add("user.message")
-    event.data = b""
-    event.redaction.by = "ann"
-    event.redaction.reason = "a name"
-    assert as_json(event)["data"] is None
-    assert as_json(event)["redaction"]["reason"] == "a name"
 
 
 def test_the_appender_is_read_from_the_source() -> None:

@@ -1,0 +1,57 @@
+"""What every `carpal session` command does: check the id, connect, ask, and say how it ended."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from carpal import process
+from carpal.cli import INTERRUPTED
+from carpal.client import rpc_errors
+from carpal.ids import check_id
+from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, connect
+from carpal.operator.screen import notice
+from carpal.v1 import session_pb2, types_pb2
+
+
+def checked(session_id: str) -> str:
+    """`session_id`, or INVALID_FIELD when it cannot be one."""
+    return check_id(session_id, "SESSION")
+
+
+async def get_session(operator: Operator, session_id: str) -> types_pb2.SessionInfo:
+    """Where a session stands."""
+    request = session_pb2.GetSessionRequest(session_id=checked(session_id))
+    with rpc_errors(operator.sessiond):
+        answer = await operator.sessions.GetSession(request, timeout=ANSWER_SECONDS)
+    return answer.session
+
+
+async def get_signed(
+    operator: Operator, session_id: str
+) -> tuple[types_pb2.SessionInfo, types_pb2.SignedBytes]:
+    """Where a session stands, and its head signed by sessiond at the same moment."""
+    request = session_pb2.GetSessionRequest(session_id=checked(session_id), sign_head=True)
+    with rpc_errors(operator.sessiond):
+        answer = await operator.sessions.GetSession(request, timeout=ANSWER_SECONDS)
+    return answer.session, answer.signed_head
+
+
+def run(found: Found, work: Callable[[Operator], Coroutine[Any, Any, int]]) -> int:
+    """Run against sessiond until done, or until Ctrl-C; the exit code."""
+    code = INTERRUPTED
+
+    async def main(stop: asyncio.Event) -> None:
+        nonlocal code
+        async with connect(found) as operator, asyncio.TaskGroup() as group:
+            task = group.create_task(work(operator))
+            await process.until_stopped(stop, task)
+            if task.done():
+                code = task.result()
+            else:
+                task.cancel()
+
+    try:
+        process.run(main)
+    except asyncio.CancelledError:  # a second Ctrl-C
+        notice("left")
+    return code
