@@ -58,7 +58,11 @@ class SessionService(LeaseService):
                     response.events.extend(wire.event(row) for row in found.events)
                 return response
 
-        return await self._parts.readers.run(read)
+        response = await self._parts.readers.run(read)
+        if request.sign_head:
+            signed = self._tickets.sign_head(response.session, self._parts.clock.wall())
+            response.signed_head.CopyFrom(signed)
+        return response
 
     async def ListSessions(
         self, request: pb.ListSessionsRequest, context: Context

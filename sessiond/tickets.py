@@ -1,6 +1,12 @@
-"""Tickets: proof, for the vault and for hands, that sessiond granted a lease."""
+"""What sessiond signs: tickets and heads.
+
+A ticket proves to the vault and to hands that a lease was granted; a head
+proves to anyone what a log was.
+"""
 
 import logging
+
+from google.protobuf.message import Message
 
 from carpal.errors import CarpalError
 from carpal.signed import sign
@@ -34,7 +40,21 @@ class Tickets:
             workspace=lease.workspace,
             expires=wire.timestamp(wall + lease.term),
         )
-        payload = ticket.SerializeToString(deterministic=True)
+        return self._sign(ticket)
+
+    def sign_head(self, session: types_pb2.SessionInfo, wall: int) -> types_pb2.SignedBytes:
+        """A serialized SignedHead: the log of `session` up to its head, as it is at `wall`."""
+        self._follow()
+        head = types_pb2.SignedHead(
+            session_id=session.session_id,
+            head=session.head,
+            time=wire.timestamp(wall),
+            chain_id=session.chain_id or session.session_id,
+        )
+        return self._sign(head)
+
+    def _sign(self, message: Message) -> types_pb2.SignedBytes:
+        payload = message.SerializeToString(deterministic=True)
         return sign(self._identity.key, self._identity.chain, payload)
 
     def _follow(self) -> None:

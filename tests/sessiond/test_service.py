@@ -341,6 +341,21 @@ async def test_brains_are_found_from_every_workspace(sessions: Serving) -> None:
         assert [row.address for row in answer.leases] == ["b:1"]
 
 
+async def test_a_session_is_read_with_its_head_signed_when_that_is_asked(
+    sessions: Serving,
+) -> None:
+    await create(sessions)
+    ada = await sessions.operator()
+    got = await ask(ada, "GetSession", pb.GetSessionRequest(session_id="sesn_1", sign_head=True))
+    said = types_pb2.SignedHead.FromString(got.signed_head.payload)
+    assert said.head == got.session.head
+    assert said.chain_id == "sesn_1"
+    signer = signed.verify(got.signed_head, sessions.pki.ca_pem, Role.SESSIOND, datetime.now(UTC))
+    assert signer.name == "sessiond"
+    plain = await ask(ada, "GetSession", pb.GetSessionRequest(session_id="sesn_1"))
+    assert not plain.HasField("signed_head")
+
+
 async def test_a_renewed_identity_signs_the_next_ticket(sessions: Serving) -> None:
     await create(sessions)
     before = (await sessions.lease("sesn_1")).ticket.certificate_chain
