@@ -1,9 +1,9 @@
-"""Durable append of 1 KB events to the real sessiond over mutual TLS, beside the machine's limits.
+"""Durable append of 1 KB events to sessiond, beside PostgreSQL and Redis on the same disk.
 
-Groups of one event, each of its own session under a lease, on one Append stream; `in flight` is
-how many wait for their ack. The limits are measured in the same rounds on the same disk: a raw
-SQLite commit per event, one per 64 events, and `fdatasync` of 4 KiB. Numbers are medians of the
-rounds; only the ratios, `of_…`, mean anything elsewhere. The last line is one JSON object.
+Ours are with positions, duplicates found, fences, the hash chain and a live tail, over mutual TLS;
+all sync every commit, and no peer's connection is encrypted. Rounds take turns, since the speed
+of disks wanders: a ratio is of one round, and what is printed is the median of the rounds. Rates
+are this machine's; only the ratios mean anything elsewhere. The last line is one JSON object.
 """
 
 import argparse
@@ -11,167 +11,104 @@ import asyncio
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import apsw
+import uvloop
 
-from carpal.client import dial
-from carpal.identity import Role
-from carpal.ids import new_id
-from carpal.tls import IdentityFiles
-from carpal.v1 import session_pb2 as pb
-from carpal.v1 import types_pb2
-from carpal.v1.session_pb2_grpc import SessionStub
+from bench.append_load import ours
+from bench.append_long import append_cost, slice_ms
+from bench.append_room import bytes_per_event, tail_kb
+from bench.figures import Result
+from bench.peers import postgres, postgres_server, redis, redis_server
+from bench.redis_bare import redis_bare
+from bench.sessiond_process import sessiond
 
-if TYPE_CHECKING:
-    from carpal.v1.session_pb2_grpc import SessionAsyncStub  # known to the stubs alone
-
-DATA = os.urandom(512).hex().encode()
-"""1 KiB."""
-MANY = 64
+IN_FLIGHT = (1, 64, 256)
+Round = dict[tuple[str, int], Result]
+"""What each gave with so many in flight."""
 
 
-@contextmanager
-def sessiond(state: Path) -> Iterator[str]:
-    """A real one in a process of its own; its address."""
-    carpal, where = [sys.executable, "-m", "carpal"], ["--state-dir", str(state)]
-    subprocess.run([*carpal, "vault", "init", *where], check=True, stdout=subprocess.DEVNULL)
-    read, write = os.pipe()
-    command = [*carpal, "sessiond", "run", *where, "--listen", "127.0.0.1:0"]
-    process = subprocess.Popen(
-        [*command, "--ready-fd", str(write)], pass_fds=[write], stderr=subprocess.DEVNULL
-    )
-    os.close(write)
-    try:
-        with os.fdopen(read) as ready:
-            yield str(json.loads(ready.readline())["address"])
-    finally:
-        process.terminate()
-        process.wait(30)
+@dataclass(frozen=True)
+class Size:
+    """How much is measured."""
+
+    rounds: int
+    seconds: float
+    long: int
+    tails: int
+    tail_all: bool = False
 
 
-class Load:
-    """One Append stream that keeps a number of groups in flight, coalesced as a brain does."""
-
-    def __init__(self, stub: "SessionAsyncStub", epochs: dict[str, int], in_flight: int) -> None:
-        self._stub = stub
-        self._sessions = deque(epochs.items())
-        self._in_flight = in_flight
-        self._sent: dict[int, float] = {}
-        self._acked = asyncio.Event()
-        self._until = 0.0
-        self.latencies: list[float] = []
-
-    async def run(self, seconds: float) -> float:
-        """Append for that long; events per second."""
-        started = time.perf_counter()
-        self._until = started + seconds
-        async for response in self._stub.Append(self._frames()):
-            now = time.perf_counter()
-            for ack in response.acks:
-                if ack.HasField("status"):
-                    raise RuntimeError(ack.status.message)
-                self.latencies.append(now - self._sent.pop(ack.sequence))
-            self._acked.set()
-        return len(self.latencies) / (time.perf_counter() - started)
-
-    async def _frames(self) -> AsyncIterator[pb.AppendRequest]:
-        sequence = 0
-        while (now := time.perf_counter()) < self._until:
-            frame = pb.AppendRequest()
-            while len(self._sent) < self._in_flight:
-                sequence += 1
-                self._sessions.rotate(1)
-                session_id, epoch = self._sessions[0]
-                event = types_pb2.NewEvent(id=new_id("sevt"), type="agent.message", data=DATA)
-                frame.groups.add(
-                    sequence=sequence, session_id=session_id, events=[event], epoch=epoch
-                )
-                self._sent[sequence] = now
-            if frame.groups:
-                yield frame
-            self._acked.clear()
-            await self._acked.wait()
+WHOLE = Size(rounds=3, seconds=2.0, long=1_000_000, tails=1_000)
+QUICK = Size(rounds=1, seconds=0.7, long=100_000, tails=200)
+"""Says whether all is in order; its figures are no claim."""
+_BOUND = 60.0
+"""Seconds a measurement may take beyond its own, for whoever hangs."""
 
 
-class Driver:
-    """A brain with as many sessions under lease as may be in flight."""
-
-    def __init__(self, stub: "SessionAsyncStub") -> None:
-        self._stub = stub
-        self._epochs: dict[str, int] = {}
-
-    async def take(self) -> None:
-        """Create the sessions, or acquire their leases anew."""
-        for session_id in list(self._epochs) or [new_id("sesn") for _ in range(MANY)]:
-            await self._stub.CreateSession(
-                pb.CreateSessionRequest(session_id=session_id, workspace="default")
-            )
-            request = pb.AcquireLeaseRequest(resource=f"session/{session_id}")
-            request.term.FromSeconds(60)
-            self._epochs[session_id] = (await self._stub.AcquireLease(request)).lease.epoch
-
-    async def measure(self, in_flight: int, seconds: float) -> dict[str, float]:
-        """Rate and latencies with so many in flight."""
-        await self.take()
-        load = Load(self._stub, self._epochs, in_flight)
-        rate = await load.run(seconds)
-        ordered = sorted(load.latencies)
-        return {
-            f"rate_{in_flight}": rate,
-            f"p50_ms_{in_flight}": 1000 * ordered[len(ordered) // 2],
-            f"p99_ms_{in_flight}": 1000 * ordered[len(ordered) * 99 // 100],
-        }
-
-
-async def measure(address: str, root: Path, rounds: int, seconds: float) -> list[dict[str, float]]:
-    """Each round measures the limits and then us, since the disk's speed wanders."""
-    results = []
-    files = IdentityFiles(root / "state/brain/brain-1/identity")
-    async with dial(address, Role.SESSIOND, files) as channel:
-        driver = Driver(SessionStub(channel))
-        for _ in range(rounds):
-            result = {"fdatasync": raw_sync(root / "sync", seconds)}
-            for in_flight in (1, MANY):
-                raw = raw_sqlite(root / f"raw{in_flight}.db", in_flight, seconds)
-                result |= await driver.measure(in_flight, seconds)
-                result |= {
-                    f"sqlite_{in_flight}": raw,
-                    f"of_sqlite_{in_flight}": result[f"rate_{in_flight}"] / raw,
+async def measure(root: Path, size: Size) -> dict[str, float]:
+    """All of the claim's figures; the rates behind them are printed."""
+    with sessiond(root / "state") as server:
+        async with server.brain() as stub:
+            with postgres_server() as conninfo, redis_server() as address:
+                who: dict[str, Callable[[int], Awaitable[Result]]] = {
+                    "postgres": lambda n: postgres(conninfo, n, size.seconds),
+                    "redis": lambda n: redis(address, n, size.seconds),
+                    "redis, bare": lambda n: redis_bare(address, n, size.seconds),
+                    "sessiond": lambda n: ours(stub, n, size.seconds, size.tail_all),
                 }
-            results.append(result)
+                rounds = [await _round(who, size) for _ in range(size.rounds)]
+            _print(list(who), rounds)
+            syncs = await asyncio.to_thread(syncs_per_second, root / "sync", size.seconds)
+            print(f"fdatasync of 4 KiB: {syncs:,.0f} /s")
+            figures = ratios(rounds)
+            figures["slice_last_50_of_100k_ms"] = await slice_ms(stub)
+            figures["append_cost_1m_vs_100"] = await append_cost(
+                server, stub, size.long, size.rounds, size.seconds
+            )
+    figures["bytes_per_1k_event"] = await bytes_per_event(root / "room", size.seconds)
+    figures["tail_kb_each_of_1000"] = await tail_kb(root / "room", size.tails)
+    return figures
+
+
+async def _round(who: dict[str, Callable[[int], Awaitable[Result]]], size: Size) -> Round:
+    results = {}
+    for in_flight in IN_FLIGHT:
+        for name, run in who.items():
+            async with asyncio.timeout(size.seconds + _BOUND):
+                results[name, in_flight] = await run(in_flight)
     return results
 
 
-def raw_sqlite(path: Path, batch: int, seconds: float) -> float:
-    """Events per second of the barest durable log in SQLite, `batch` to a commit."""
-    connection = apsw.Connection(str(path))
-    connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")
-    connection.execute(
-        "CREATE TABLE IF NOT EXISTS e (session, position, data);"
-        "CREATE INDEX IF NOT EXISTS i ON e (session, position)"
-    )
-    count, started = 0, time.perf_counter()
-    while time.perf_counter() - started < seconds:
-        rows = [(n % MANY, n, DATA) for n in range(count, count + batch)]
-        with connection:
-            connection.executemany("INSERT INTO e VALUES (?, ?, ?)", rows)
-        count += batch
-    rate = count / (time.perf_counter() - started)
-    connection.close()
-    return rate
+def ratios(rounds: list[Round]) -> dict[str, float]:
+    """The claim's ratios, each the median of the rounds'."""
+
+    def median(of: Callable[[Round], float]) -> float:
+        return statistics.median(of(one) for one in rounds)
+
+    def rate(peer: str, in_flight: int) -> float:
+        return median(lambda one: one["sessiond", in_flight].rate / one[peer, in_flight].rate)
+
+    print(f"64 in flight, over Redis with a bare client: {rate('redis, bare', 64):.2f}")
+    return {
+        "append_64_vs_postgres": rate("postgres", 64),
+        "append_64_vs_redis": rate("redis", 64),
+        "append_256_vs_postgres_pipeline": rate("postgres", 256),
+        "append_1_p50_vs_postgres": median(
+            lambda one: one["sessiond", 1].p50 / one["postgres", 1].p50
+        ),
+        "append_64_p99_over_p50": median(
+            lambda one: one["sessiond", 64].p99 / one["sessiond", 64].p50
+        ),
+    }
 
 
-def raw_sync(path: Path, seconds: float) -> float:
-    """Appends of 4 KiB per second, each with fdatasync."""
+def syncs_per_second(path: Path, seconds: float) -> float:
+    """Appends of 4 KiB, each with fdatasync: what the disk allows one writer."""
     count, started = 0, time.perf_counter()
     with path.open("ab", buffering=0) as file:
         while time.perf_counter() - started < seconds:
@@ -181,21 +118,30 @@ def raw_sync(path: Path, seconds: float) -> float:
     return count / (time.perf_counter() - started)
 
 
+def _print(names: list[str], rounds: list[Round]) -> None:
+    print(f"{'in flight':>24} {'events/s':>10} {'p50 ms':>8} {'p99 ms':>8}")
+    for in_flight in IN_FLIGHT:
+        for name in names:
+            results = [one[name, in_flight] for one in rounds]
+            rate, p50, p99 = (
+                statistics.median(getattr(result, field) for result in results)
+                for field in ("rate", "p50", "p99")
+            )
+            print(f"{name:>20} {in_flight:>3} {rate:>10,.0f} {p50:>8.2f} {p99:>8.2f}")
+
+
 def main() -> None:
     """Measure, print, and end with JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.5, help="of each measurement")
+    parser.add_argument("--quick", action="store_true", help="less of everything: no claim")
+    parser.add_argument(
+        "--tail-all", action="store_true", help="the live tail follows every session, not one"
+    )
     options = parser.parse_args()
+    size = replace(QUICK if options.quick else WHOLE, tail_all=options.tail_all)
     with tempfile.TemporaryDirectory(prefix="carpal-bench-") as folder:
-        root = Path(folder)
-        with sessiond(root / "state") as address:
-            rounds = asyncio.run(measure(address, root, options.rounds, options.seconds))
-    medians = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
-    results = {name: round(value, 3 if value < 100 else None) for name, value in medians.items()}
-    for name, value in results.items():
-        print(f"{name:>14} {value:>12,}")
-    print(json.dumps(results))
+        figures = uvloop.run(measure(Path(folder), size))
+    print(json.dumps({name: round(value, 3) for name, value in figures.items()}))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,48 @@
+"""What a measurement gives: a rate, and how long each event took to be durable."""
+
+import os
+import time
+from dataclasses import dataclass, field
+
+DATA = os.urandom(512).hex().encode()
+"""1 KiB, an event's data."""
+WARM = 0.3
+"""Seconds at the start of a measurement that are not counted, for us and for our peers."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Events per second, and milliseconds from sending one to knowing that it is on disk."""
+
+    rate: float
+    p50: float
+    p99: float
+
+
+@dataclass
+class Watch:
+    """Takes the time of events until it is over."""
+
+    seconds: float
+    _started: float = field(default_factory=time.perf_counter)
+    _latencies: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._counted_from = self._started + WARM
+        self.until = self._counted_from + self.seconds
+
+    def note(self, sent: float, now: float, count: int = 1) -> None:
+        """So many events, sent then, are durable now; what comes too early or late is left out."""
+        if self._counted_from <= now < self.until:
+            self._latencies.extend([now - sent] * count)
+
+    def result(self) -> Result:
+        """What was noted."""
+        ordered = sorted(self._latencies)
+        if not ordered:
+            raise RuntimeError("nothing became durable in the time of the measurement")
+        return Result(
+            rate=len(ordered) / self.seconds,
+            p50=1000 * ordered[len(ordered) // 2],
+            p99=1000 * ordered[len(ordered) * 99 // 100],
+        )
