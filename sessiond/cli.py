@@ -9,11 +9,15 @@ from carpal.cli import extra
 from carpal.config import STATE_DEFAULT, load
 from carpal.config import state_dir as find_state
 from carpal.process import run as run_process
+from sessiond.conformance.cli import check
 
 
 @click.group()
 def sessiond() -> None:
     """Run the session service."""
+
+
+sessiond.add_command(check)
 
 
 @sessiond.command()

@@ -1,0 +1,1 @@
+"""The checks, a file for what they are about."""

@@ -1,0 +1,166 @@
+"""Bytes by their SHA-256."""
+
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from carpal.ids import new_id
+from carpal.status import Reason
+from carpal.v1 import session_pb2 as pb
+from carpal.v1 import types_pb2
+from sessiond.conformance.bench import Bench
+from sessiond.conformance.group import Group
+from sessiond.conformance.verdict import equal, must, refused
+
+if TYPE_CHECKING:
+    from carpal.v1.session_pb2_grpc import SessionAsyncStub
+
+group = Group("blobs")
+PIECE = 256 * 1024
+
+
+def _bytes(size: int) -> bytes:
+    """Bytes nobody has stored."""
+    seed = new_id("blob").encode()
+    return (seed * (size // len(seed) + 1))[:size]
+
+
+def _info(data: bytes) -> types_pb2.BlobInfo:
+    return types_pb2.BlobInfo(digest=sha256(data).digest(), size=len(data), media_type="text/plain")
+
+
+def _pieces(
+    data: bytes, info: types_pb2.BlobInfo, *, start: int = 0, end: int | None = None
+) -> Iterator[pb.PutBlobRequest]:
+    """The stream that stores a part of the bytes."""
+    end = len(data) if end is None else end
+    first = data[start : min(start + PIECE, end)]
+    yield pb.PutBlobRequest(info=info, offset=start, data=first)
+    for offset in range(start + PIECE, end, PIECE):
+        yield pb.PutBlobRequest(offset=offset, data=data[offset : min(offset + PIECE, end)])
+
+
+async def _put(bench: Bench, data: bytes) -> pb.PutBlobResponse:
+    return await bench.operator.PutBlob(_pieces(data, _info(data)))
+
+
+async def _get(
+    stub: "SessionAsyncStub", digest: bytes, *, offset: int = 0, workspace: str = ""
+) -> tuple[bytes, types_pb2.BlobInfo]:
+    """A blob's bytes from an offset, and what it says of itself at first."""
+    info: types_pb2.BlobInfo | None = None
+    data = b""
+    request = pb.GetBlobRequest(digest=digest, offset=offset, workspace=workspace)
+    async for message in stub.GetBlob(request):
+        info = info or message.info
+        if message.data:
+            equal("the offset of a piece", message.offset, offset + len(data))
+        data += message.data
+    must(info is not None, "the stream was empty")
+    return data, info or types_pb2.BlobInfo()
+
+
+@group
+async def stored_and_read(bench: Bench) -> None:
+    """A blob is read as it was stored, with its size and media type."""
+    for size in (1, PIECE, 3 * PIECE + 17):
+        data = _bytes(size)
+        answer = await _put(bench, data)
+        equal("held", answer.offset, size)
+        equal("info", answer.info, _info(data))
+        read, info = await _get(bench.operator, _info(data).digest)
+        must(read == data, f"{len(read)} other bytes were read than the {size} stored")
+        equal("info as read", info, _info(data))
+
+
+@group
+async def from_an_offset(bench: Bench) -> None:
+    """A blob is read from any offset, within a piece or at its edge."""
+    data = _bytes(2 * PIECE + 100)
+    await _put(bench, data)
+    for offset in (0, 1, PIECE, PIECE + 5, len(data) - 1):
+        read, _ = await _get(bench.operator, _info(data).digest, offset=offset)
+        must(read == data[offset:], f"from {offset} other bytes were read")
+
+
+@group
+async def stored_again(bench: Bench) -> None:
+    """The same bytes again are the first answer."""
+    data = _bytes(PIECE + 1)
+    first = await _put(bench, data)
+    equal("again", await _put(bench, data), first)
+
+
+@group
+async def resumed(bench: Bench) -> None:
+    """An upload that stopped is resumed from the offset in the answer, and is there when whole."""
+    data = _bytes(3 * PIECE)
+    info = _info(data)
+    answer = await bench.operator.PutBlob(_pieces(data, info, end=PIECE))
+    equal("held so far", answer.offset, PIECE)
+    with refused(Reason.BLOB_NOT_FOUND):
+        await _get(bench.operator, info.digest)
+    answer = await bench.operator.PutBlob(_pieces(data, info, start=answer.offset))
+    equal("held", answer.offset, len(data))
+    must((await _get(bench.operator, info.digest))[0] == data, "other bytes were read")
+
+
+@group
+async def digest_mismatch(bench: Bench) -> None:
+    """Bytes that do not have the digest are DIGEST_MISMATCH, and can be sent again."""
+    data = _bytes(1000)
+    wrong = data[:-1] + b"!"
+    with refused(Reason.DIGEST_MISMATCH):
+        await bench.operator.PutBlob(_pieces(wrong, _info(data)))
+    with refused(Reason.BLOB_NOT_FOUND):
+        await _get(bench.operator, _info(data).digest)
+    await _put(bench, data)
+    must((await _get(bench.operator, _info(data).digest))[0] == data, "other bytes were read")
+
+
+@group
+async def piece_limit(bench: Bench) -> None:
+    """A piece of more than 256 KiB is refused, and so is a digest that is not 32 bytes."""
+    data = _bytes(PIECE + 1)
+    with refused(Reason.INVALID_FIELD):
+        await bench.operator.PutBlob(iter([pb.PutBlobRequest(info=_info(data), data=data)]))
+    short = types_pb2.BlobInfo(digest=b"short", size=1)
+    with refused(Reason.INVALID_FIELD):
+        await bench.operator.PutBlob(iter([pb.PutBlobRequest(info=short, data=b"x")]))
+
+
+@group
+async def unknown(bench: Bench) -> None:
+    """A digest that nobody stored is BLOB_NOT_FOUND."""
+    with refused(Reason.BLOB_NOT_FOUND):
+        await _get(bench.operator, _info(_bytes(9)).digest)
+
+
+@group
+async def other_workspace(bench: Bench) -> None:
+    """A blob is its workspace's: to another it is BLOB_NOT_FOUND until stored there too."""
+    data = _bytes(1000)
+    digest = _info(data).digest
+    await _put(bench, data)
+    with refused(Reason.BLOB_NOT_FOUND):
+        await _get(bench.other, digest)
+    await bench.other.PutBlob(_pieces(data, _info(data)))
+    must((await _get(bench.other, digest))[0] == data, "other bytes were read")
+
+
+@group
+async def for_a_brain(bench: Bench) -> None:
+    """A brain names the workspace whose blobs it reads and stores."""
+    data = _bytes(1000)
+    digest = _info(data).digest
+    await _put(bench, data)
+    read, _ = await _get(bench.brain, digest, workspace=bench.workspace)
+    must(read == data, "other bytes were read")
+    with refused(Reason.BLOB_NOT_FOUND):
+        await _get(bench.brain, digest, workspace=bench.fresh("check"))
+    with refused(Reason.INVALID_FIELD):
+        await _get(bench.brain, digest)
+    workspace = bench.fresh("check")
+    request = pb.PutBlobRequest(info=_info(data), workspace=workspace, data=data)
+    equal("held", (await bench.brain.PutBlob(iter([request]))).offset, 1000)
+    equal("read", (await _get(bench.brain, digest, workspace=workspace))[0], data)

@@ -1,0 +1,116 @@
+"""A session that fails is tried again, later, and after three tries without progress not."""
+
+import json
+
+from carpal.identity import Role, identity_uri
+from carpal.v1 import types_pb2
+from sessiond.conformance.bench import TERM_SHORT, Bench
+from sessiond.conformance.group import Group
+from sessiond.conformance.streams import Offers
+from sessiond.conformance.verdict import equal, must
+
+group = Group("runnable")
+
+
+async def _fail(bench: Bench, id: str, why: str = "it broke") -> types_pb2.SessionInfo:
+    """Drive a session without progress."""
+    lease = (await bench.lease(id)).lease
+    return await bench.release(id, lease.epoch, failure=why)
+
+
+async def _woken(bench: Bench) -> tuple[str, Offers]:
+    workspace = bench.fresh("check")
+    made = await bench.session(bench.events(1), wake=True, workspace=workspace)
+    offers = bench.runnable(workspace)
+    await offers.until(made.session_id)
+    return made.session_id, offers
+
+
+async def _parked(bench: Bench) -> tuple[str, Offers]:
+    id, offers = await _woken(bench)
+    for _ in range(3):
+        await _fail(bench, id)
+    return id, offers
+
+
+@group
+async def tried_again(bench: Bench) -> None:
+    """A session whose driver failed is offered again, with the try counted."""
+    id, offers = await _woken(bench)
+    for tries in (1, 2):
+        session = await _fail(bench, id)
+        equal("parked", session.parked_reason, "")
+        equal("attempts", (await offers.until(id)).attempts, tries)
+
+
+@group
+async def parked(bench: Bench) -> None:
+    """After three tries without progress a session is parked, with the reason, and in the log."""
+    id, _ = await _woken(bench)
+    for _ in range(2):
+        await _fail(bench, id)
+    session = await _fail(bench, id, "the model said no")
+    must("the model said no" in session.parked_reason, f"parked: {session.parked_reason!r}")
+    errors = [event for event in await bench.log(id) if event.type == "session.error"]
+    equal("session.error events", len(errors), 1)
+    must("the model said no" in json.dumps(json.loads(errors[0].data)), "it lacks the reason")
+    prefix = identity_uri(bench.caller("brain").identity.trust_domain, Role.SESSIOND, "")
+    must(errors[0].source.startswith(prefix), f"its source is {errors[0].source}")
+    equal("the session's head", session.head.position, len(await bench.log(id)))
+
+
+@group
+async def parked_is_not_offered(bench: Bench) -> None:
+    """A parked session is not offered, although its wake is left."""
+    id, _ = await _parked(bench)
+    workspace = (await bench.info(id)).workspace
+    marker = await bench.session(bench.events(1), wake=True, workspace=workspace)
+    offers = bench.runnable(workspace)
+    await offers.until(marker.session_id)
+    must(id not in offers.seen, "it is offered")
+
+
+@group
+async def parked_by_vanishing(bench: Bench) -> None:
+    """Three drivers that vanish without progress park a session, as three that fail do."""
+    id, offers = await _woken(bench)
+    for tries in (1, 2, 3):
+        lease = (await bench.lease(id, term=TERM_SHORT)).lease
+        if tries < 3:
+            equal("attempts", (await offers.until(id)).attempts, tries)
+        else:
+            await bench.expired(lease.resource)
+    must(bool((await bench.info(id)).parked_reason), "it is not parked")
+    types = [event.type for event in await bench.log(id)]
+    must("session.error" in types, f"the log has {types}")
+
+
+@group
+async def unparked_by_a_wake(bench: Bench) -> None:
+    """A new wake gives a parked session another chance, with no tries counted."""
+    id, offers = await _parked(bench)
+    await bench.emit(id, bench.event(), wake=True)
+    equal("attempts", (await offers.until(id)).attempts, 0)
+    equal("parked_reason", (await bench.info(id)).parked_reason, "")
+
+
+@group
+async def unparked_by_no_event(bench: Bench) -> None:
+    """An event without a wake leaves a parked session parked."""
+    id, _ = await _parked(bench)
+    await bench.emit(id, bench.event())
+    must(bool((await bench.info(id)).parked_reason), "it is not parked any more")
+
+
+@group
+async def progress_counts(bench: Bench) -> None:
+    """A driver that appended something before it failed made progress: tries begin anew."""
+    id, offers = await _woken(bench)
+    await _fail(bench, id)
+    equal("attempts", (await offers.until(id)).attempts, 1)
+    for _ in range(3):
+        lease = (await bench.lease(id)).lease
+        await bench.emit(id, bench.event("agent.message"), epoch=lease.epoch)
+        session = await bench.release(id, lease.epoch, failure="it broke")
+        equal("parked", session.parked_reason, "")
+    equal("attempts", (await offers.until(id)).attempts, 0)

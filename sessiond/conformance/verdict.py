@@ -1,0 +1,96 @@
+"""How a check says what is wrong, and how a refusal is held to the contract's table."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import grpc
+from google.rpc import status_pb2
+
+from carpal.client import from_rpc
+from carpal.errors import CarpalError, from_status
+from carpal.status import SPECS, Reason
+
+NOT_BUILT = "not built"
+PEER = "the service"
+_VAGUE = frozenset({Reason.NOT_BUILT, Reason.INTERNAL, Reason.UNREACHABLE, Reason.UNAVAILABLE})
+"""No answer to what was asked."""
+
+
+class Failed(Exception):
+    """The service does not do what the sentence says; the message says how."""
+
+
+class Skipped(Exception):
+    """The check could not be made; the message says what it needs."""
+
+
+def must(holds: bool, otherwise: str) -> None:
+    """Fail with what is wrong, unless it holds."""
+    if not holds:
+        raise Failed(otherwise)
+
+
+def equal(what: str, got: object, wanted: object) -> None:
+    """Fail when `what` is not as wanted, saying both."""
+    if got != wanted:
+        raise Failed(f"{what}: {_brief(got)}, not {_brief(wanted)}")
+
+
+@contextmanager
+def refused(*reasons: Reason) -> Iterator[None]:
+    """The call inside must be refused, for one of these reasons; without any, for whatever."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        code = error.code().value[0] if isinstance(error, grpc.aio.AioRpcError) else 0
+        check_refusal(from_rpc(error, PEER), code, *reasons)
+    else:
+        raise Failed(f"was not refused{_wanted(reasons)}")
+
+
+def refused_ack(status: status_pb2.Status | None, *reasons: Reason) -> None:
+    """A group's status must be a refusal for one of these reasons."""
+    if status is None:
+        raise Failed(f"the group was not refused{_wanted(reasons)}")
+    check_refusal(from_status(status), status.code, *reasons)
+
+
+def check_refusal(error: CarpalError, code: int, *reasons: Reason) -> None:
+    """Fail unless an error is one of these reasons, under the code the contract gives it."""
+    if error.reason is Reason.NOT_BUILT:
+        raise Failed(NOT_BUILT)
+    if reasons and error.reason not in reasons:
+        raise Failed(f"refused as {error.reason} ({error.message}){_wanted(reasons)}")
+    if not reasons and error.reason in _VAGUE:
+        raise Failed(f"answered {error.reason} ({error.message})")
+    equal(f"the code of {error.reason}", code, int(SPECS[error.reason].code))
+
+
+def explain(error: Exception) -> str:
+    """One line for whatever a check raised."""
+    if isinstance(error, Failed):
+        text = str(error)
+    elif isinstance(error, grpc.aio.AioRpcError):
+        meant = from_rpc(error, PEER)
+        text = f"refused as {meant.reason}: {meant.message}"
+        if meant.reason is Reason.NOT_BUILT:
+            text = NOT_BUILT
+    elif isinstance(error, TimeoutError):
+        text = "took too long"
+    else:
+        text = f"{type(error).__name__}: {error}"
+    return _line(text)
+
+
+def _wanted(reasons: tuple[Reason, ...]) -> str:
+    return f", where {' or '.join(reasons)} was due" if reasons else ""
+
+
+def _brief(value: object) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _line(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 500 else f"{text[:500]}…"
