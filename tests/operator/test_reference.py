@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 from carpal.operator.agent import AgentFile, HandPlan, Placement, read_agent
+from carpal.operator.findings import Findings
 from carpal.operator.fleet import daemon_row
 from carpal.operator.overview import details, row
 from carpal.v1 import orchestrator_pb2, types_pb2
@@ -27,3 +28,11 @@ def test_the_fields_in_the_page_are_those_of_the_output() -> None:
     assert f"`{', '.join(listed)}`" in PAGE
     assert f"`{', '.join(key for key in shown if key not in listed)}`" in PAGE
     assert f"`{', '.join(daemon_row(orchestrator_pb2.DaemonInfo()))}`" in PAGE
+
+
+def test_the_fields_in_the_page_are_those_of_a_verdict() -> None:
+    page = " ".join(PAGE.split())
+    report = Findings(types_pb2.SessionInfo()).report()
+    assert f"`{', '.join(report)}`" in page
+    assert f"`{', '.join(report['chain'])}`" in page
+    assert f"`{', '.join(report['head'])}`" in page
