@@ -145,15 +145,24 @@ class LeaseKeeper:
 async def follow_leases(
     stub: "session_pb2_grpc.SessionAsyncStub", prefix: str
 ) -> AsyncGenerator[session_pb2.WatchLeasesResponse, None]:
-    """Snapshots and changes of the leases under a prefix, for ever, through reconnects."""
+    """Snapshots, each in one piece, and changes of the leases under a prefix.
+
+    For ever, through reconnects.
+    """
     backoff = Backoff(0.1, 2.0)
     while True:
         stream = stub.WatchLeases(session_pb2.WatchLeasesRequest(prefix=prefix))
+        begun = session_pb2.WatchLeasesResponse()
+        """What came of a snapshot that goes on."""
         try:
             with rpc_errors("sessiond"):
                 async for answer in stream:
                     backoff.reset()
-                    yield answer
+                    begun.MergeFrom(answer)
+                    if not answer.more:
+                        begun.more = False
+                        yield begun
+                        begun = session_pb2.WatchLeasesResponse()
         except CarpalError as error:
             log.warning("leases not followed", extra={"prefix": prefix, "error": str(error)})
         finally:

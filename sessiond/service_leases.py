@@ -1,6 +1,6 @@
 """The Session service's leases and watches."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from carpal.errors import CarpalError, invalid, to_status
 from carpal.identity import Identity
@@ -22,7 +22,9 @@ from sessiond.tickets import Tickets
 RENEWALS = 1000
 """Leases in one RenewLease."""
 MERGED = 1000
-"""Offers or lease changes in one message."""
+"""Offers or lease changes in one message, at most."""
+MESSAGE_BYTES = 1024 * 1024
+"""Of leases in one message, at most."""
 
 
 class LeaseService(SessionServicer):
@@ -119,9 +121,12 @@ class LeaseService(SessionServicer):
         with self._parts.table.watch(
             lambda lease: of_prefix(lease.resource) and _may_watch(who, lease)
         ) as (live, changes):
-            yield self._leases(live, snapshot=True)
+            for message in self._messages(live, snapshot=True):
+                yield message
             while True:
-                yield self._leases([lease for _, lease in await changes.take(MERGED)])
+                changed = [lease for _, lease in await changes.take(MERGED)]
+                for message in self._messages(changed, snapshot=False):
+                    yield message
 
     async def WatchRunnable(
         self, request: pb.WatchRunnableRequest, context: Context
@@ -135,10 +140,20 @@ class LeaseService(SessionServicer):
     def _info(self, session: SessionRow, lease: LeaseRow | None) -> types_pb2.SessionInfo:
         return wire.session_info(session, lease, steady=self._parts.clock.steady())
 
-    def _leases(self, leases: list[LeaseRow], *, snapshot: bool = False) -> pb.WatchLeasesResponse:
-        steady = self._parts.clock.steady()
-        infos = [wire.lease_info(lease, steady) for lease in leases]
-        return pb.WatchLeasesResponse(leases=infos, snapshot=snapshot)
+    def _messages(
+        self, leases: list[LeaseRow], *, snapshot: bool
+    ) -> Iterator[pb.WatchLeasesResponse]:
+        """The leases in messages that any client takes; one empty message for none."""
+        message, size = pb.WatchLeasesResponse(snapshot=snapshot), 0
+        for lease in leases:
+            info = wire.lease_info(lease, self._parts.clock.steady())
+            size += info.ByteSize()
+            if message.leases and size > MESSAGE_BYTES:
+                message.more = snapshot
+                yield message
+                message, size = pb.WatchLeasesResponse(snapshot=snapshot), info.ByteSize()
+            message.leases.append(info)
+        yield message
 
     def _renewed(self, resource: str, result: LeaseRow | CarpalError) -> types_pb2.RenewedLease:
         if isinstance(result, CarpalError):

@@ -1038,8 +1038,13 @@ class WatchLeasesResponse(_message.Message):
 
     LEASES_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
     snapshot: _builtins.bool
-    """The first message is a full snapshot: what it lacks does not exist."""
+    """On the first messages, which together are a full snapshot: what they lack
+    does not exist. What an earlier stream said is void from the first of them on.
+    """
+    more: _builtins.bool
+    """The snapshot goes on in the next message; unset on its last, and on changes."""
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.LeaseInfo]:
         """Changed rows; released and expired ones have no `expires_in`."""
@@ -1049,10 +1054,11 @@ class WatchLeasesResponse(_message.Message):
         *,
         leases: _abc.Iterable[_types_pb2.LeaseInfo] | None = ...,
         snapshot: _builtins.bool = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases", "more", b"more", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1109,12 +1115,14 @@ class PutBlobRequest(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     workspace: _builtins.str
+    """In the first message. Empty means the caller's own; a brain must set it."""
     offset: _builtins.int
+    """Where `data` begins; at most the bytes held."""
     data: _builtins.bytes
     """≤ 256 KiB."""
     @_builtins.property
     def info(self) -> _types_pb2.BlobInfo:
-        """In the first message: digest, size, media type, workspace."""
+        """In the first message: digest, size, media type."""
 
     def __init__(
         self,
@@ -1141,7 +1149,9 @@ class PutBlobResponse(_message.Message):
     offset: _builtins.int
     """Bytes held so far; equals size when complete."""
     @_builtins.property
-    def info(self) -> _types_pb2.BlobInfo: ...
+    def info(self) -> _types_pb2.BlobInfo:
+        """As it was first put."""
+
     def __init__(
         self,
         *,
@@ -1190,8 +1200,11 @@ class GetBlobResponse(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
     data: _builtins.bytes
+    """≤ 256 KiB; together, everything from the offset asked for."""
     @_builtins.property
-    def info(self) -> _types_pb2.BlobInfo: ...
+    def info(self) -> _types_pb2.BlobInfo:
+        """In the first message, which comes even when no data does."""
+
     def __init__(
         self,
         *,
@@ -1217,7 +1230,9 @@ class PutDocumentRequest(_message.Message):
     EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
+    """1 to 64 of [a-z0-9_], a letter first."""
     name: _builtins.str
+    """1 to 128 bytes of [A-Za-z0-9_-]."""
     workspace: _builtins.str
     expected_version: _builtins.int
     """The version this replaces; 0 to create."""
@@ -1319,6 +1334,7 @@ class ListDocumentsRequest(_message.Message):
     kind: _builtins.str
     workspace: _builtins.str
     limit: _builtins.int
+    """1 to 1,000; 0 means 100. A page may be shorter, so that it fits in a message."""
     page_token: _builtins.str
     def __init__(
         self,

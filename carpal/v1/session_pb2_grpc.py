@@ -365,10 +365,15 @@ class SessionServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PutBlob(self, request_iterator, context):
-        """Store bytes under their SHA-256.
+        """Store bytes under their SHA-256. The answer comes once all are there, or
+        the caller sends no more: what came by then is kept for a day. A stream
+        without data asks where to resume; a blob that is there is answered at once.
         Callers: operator, brain, vault.
-        Idempotent: by digest; resume from the offset in the answer.
-        bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again
+        Idempotent: by digest; resume from the offset in the answer. Bytes that
+        are held already are skipped, so that two may send the same blob at once.
+        offset beyond the bytes held → INVALID_ARGUMENT INVALID_FIELD → ask where to resume
+        more data than size says, or size over 5 GiB → INVALID_ARGUMENT INVALID_FIELD → correct it
+        bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again from 0
         over the workspace's cap → RESOURCE_EXHAUSTED STORE_FULL → delete something
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -390,6 +395,7 @@ class SessionServicer:
         workspace's own: {"maximum_age_days": N, "hold": true|false}, each optional.
         Callers: operator, brain (not `retention`).
         Idempotent: same expected_version and data is the first answer.
+        data is not JSON, or over 256 KiB → INVALID_ARGUMENT INVALID_FIELD → correct it
         kind `retention`, from a brain → PERMISSION_DENIED ROLE_NOT_ALLOWED → not retry
         expected_version is not the newest → ABORTED VERSION_CONFLICT → read, merge, retry
         """
@@ -408,7 +414,7 @@ class SessionServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListDocuments(self, request, context):
-        """List a workspace's documents of one kind.
+        """List a workspace's documents of one kind, each in its newest version, by name.
         Callers: operator, brain.
         Idempotent: reads only.
         page token of another query → INVALID_ARGUMENT INVALID_FIELD → start from the first page

@@ -173,10 +173,15 @@ class SessionStub:
       stream falls behind → offers are merged, none is lost → read on
     """
     PutBlob: _grpc.StreamUnaryMultiCallable[_session_pb2.PutBlobRequest, _session_pb2.PutBlobResponse]
-    """Store bytes under their SHA-256.
+    """Store bytes under their SHA-256. The answer comes once all are there, or
+    the caller sends no more: what came by then is kept for a day. A stream
+    without data asks where to resume; a blob that is there is answered at once.
     Callers: operator, brain, vault.
-    Idempotent: by digest; resume from the offset in the answer.
-      bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again
+    Idempotent: by digest; resume from the offset in the answer. Bytes that
+    are held already are skipped, so that two may send the same blob at once.
+      offset beyond the bytes held → INVALID_ARGUMENT INVALID_FIELD → ask where to resume
+      more data than size says, or size over 5 GiB → INVALID_ARGUMENT INVALID_FIELD → correct it
+      bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again from 0
       over the workspace's cap → RESOURCE_EXHAUSTED STORE_FULL → delete something
     """
     GetBlob: _grpc.UnaryStreamMultiCallable[_session_pb2.GetBlobRequest, _session_pb2.GetBlobResponse]
@@ -190,6 +195,7 @@ class SessionStub:
     workspace's own: {"maximum_age_days": N, "hold": true|false}, each optional.
     Callers: operator, brain (not `retention`).
     Idempotent: same expected_version and data is the first answer.
+      data is not JSON, or over 256 KiB → INVALID_ARGUMENT INVALID_FIELD → correct it
       kind `retention`, from a brain → PERMISSION_DENIED ROLE_NOT_ALLOWED → not retry
       expected_version is not the newest → ABORTED VERSION_CONFLICT → read, merge, retry
     """
@@ -200,7 +206,7 @@ class SessionStub:
       no such document or version → NOT_FOUND DOCUMENT_NOT_FOUND → check the name
     """
     ListDocuments: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListDocumentsRequest, _session_pb2.ListDocumentsResponse]
-    """List a workspace's documents of one kind.
+    """List a workspace's documents of one kind, each in its newest version, by name.
     Callers: operator, brain.
     Idempotent: reads only.
       page token of another query → INVALID_ARGUMENT INVALID_FIELD → start from the first page
@@ -348,10 +354,15 @@ class SessionAsyncStub(SessionStub):
       stream falls behind → offers are merged, none is lost → read on
     """
     PutBlob: _aio.StreamUnaryMultiCallable[_session_pb2.PutBlobRequest, _session_pb2.PutBlobResponse]  # type: ignore[assignment]
-    """Store bytes under their SHA-256.
+    """Store bytes under their SHA-256. The answer comes once all are there, or
+    the caller sends no more: what came by then is kept for a day. A stream
+    without data asks where to resume; a blob that is there is answered at once.
     Callers: operator, brain, vault.
-    Idempotent: by digest; resume from the offset in the answer.
-      bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again
+    Idempotent: by digest; resume from the offset in the answer. Bytes that
+    are held already are skipped, so that two may send the same blob at once.
+      offset beyond the bytes held → INVALID_ARGUMENT INVALID_FIELD → ask where to resume
+      more data than size says, or size over 5 GiB → INVALID_ARGUMENT INVALID_FIELD → correct it
+      bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again from 0
       over the workspace's cap → RESOURCE_EXHAUSTED STORE_FULL → delete something
     """
     GetBlob: _aio.UnaryStreamMultiCallable[_session_pb2.GetBlobRequest, _session_pb2.GetBlobResponse]  # type: ignore[assignment]
@@ -365,6 +376,7 @@ class SessionAsyncStub(SessionStub):
     workspace's own: {"maximum_age_days": N, "hold": true|false}, each optional.
     Callers: operator, brain (not `retention`).
     Idempotent: same expected_version and data is the first answer.
+      data is not JSON, or over 256 KiB → INVALID_ARGUMENT INVALID_FIELD → correct it
       kind `retention`, from a brain → PERMISSION_DENIED ROLE_NOT_ALLOWED → not retry
       expected_version is not the newest → ABORTED VERSION_CONFLICT → read, merge, retry
     """
@@ -375,7 +387,7 @@ class SessionAsyncStub(SessionStub):
       no such document or version → NOT_FOUND DOCUMENT_NOT_FOUND → check the name
     """
     ListDocuments: _aio.UnaryUnaryMultiCallable[_session_pb2.ListDocumentsRequest, _session_pb2.ListDocumentsResponse]  # type: ignore[assignment]
-    """List a workspace's documents of one kind.
+    """List a workspace's documents of one kind, each in its newest version, by name.
     Callers: operator, brain.
     Idempotent: reads only.
       page token of another query → INVALID_ARGUMENT INVALID_FIELD → start from the first page
@@ -634,10 +646,15 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_session_pb2.PutBlobRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.PutBlobResponse, _abc.Awaitable[_session_pb2.PutBlobResponse]]:
-        """Store bytes under their SHA-256.
+        """Store bytes under their SHA-256. The answer comes once all are there, or
+        the caller sends no more: what came by then is kept for a day. A stream
+        without data asks where to resume; a blob that is there is answered at once.
         Callers: operator, brain, vault.
-        Idempotent: by digest; resume from the offset in the answer.
-          bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again
+        Idempotent: by digest; resume from the offset in the answer. Bytes that
+        are held already are skipped, so that two may send the same blob at once.
+          offset beyond the bytes held → INVALID_ARGUMENT INVALID_FIELD → ask where to resume
+          more data than size says, or size over 5 GiB → INVALID_ARGUMENT INVALID_FIELD → correct it
+          bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again from 0
           over the workspace's cap → RESOURCE_EXHAUSTED STORE_FULL → delete something
         """
 
@@ -663,6 +680,7 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         workspace's own: {"maximum_age_days": N, "hold": true|false}, each optional.
         Callers: operator, brain (not `retention`).
         Idempotent: same expected_version and data is the first answer.
+          data is not JSON, or over 256 KiB → INVALID_ARGUMENT INVALID_FIELD → correct it
           kind `retention`, from a brain → PERMISSION_DENIED ROLE_NOT_ALLOWED → not retry
           expected_version is not the newest → ABORTED VERSION_CONFLICT → read, merge, retry
         """
@@ -685,7 +703,7 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.ListDocumentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.ListDocumentsResponse, _abc.Awaitable[_session_pb2.ListDocumentsResponse]]:
-        """List a workspace's documents of one kind.
+        """List a workspace's documents of one kind, each in its newest version, by name.
         Callers: operator, brain.
         Idempotent: reads only.
           page token of another query → INVALID_ARGUMENT INVALID_FIELD → start from the first page

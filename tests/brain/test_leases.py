@@ -144,3 +144,23 @@ async def test_leases_are_followed_from_a_snapshot_on(sessions: Serving) -> None
         await keeper.release(lease)
         assert [is_live(row) for row in (await anext(answers)).leases] == [False]
     await answers.aclose()
+
+
+async def test_a_snapshot_in_several_messages_is_followed_in_one_piece(sessions: Serving) -> None:
+    stub = await sessions.brain()
+    keeper = LeaseKeeper(stub, TERM)
+    for n in range(300):
+        await keeper.acquire(
+            f"daemon/d{n}", takeover=True, workspace="w", attributes={"labels": "x" * 4000}
+        )
+    answers = follow_leases(stub, "daemon/")
+    async with asyncio.timeout(WAIT):
+        first = await anext(answers)
+        assert (first.snapshot, first.more, len(first.leases)) == (True, False, 300)
+        await keeper.acquire("daemon/d300", takeover=True, workspace="w")
+        change = await anext(answers)
+        assert (change.snapshot, [row.resource for row in change.leases]) == (
+            False,
+            ["daemon/d300"],
+        )
+    await answers.aclose()

@@ -309,6 +309,38 @@ async def test_the_directory_of_leases_is_a_snapshot_and_then_changes(sessions: 
         assert not change.leases[0].HasField("expires_in")
 
 
+async def test_a_directory_larger_than_a_message_comes_in_several(sessions: Serving) -> None:
+    brain = await sessions.brain()
+    resources = [f"daemon/d{n}" for n in range(700)]
+
+    async def acquire(resource: str) -> None:
+        attributes = {"labels": "x" * 4000}
+        request = pb.AcquireLeaseRequest(
+            resource=resource, workspace="w", attributes=attributes, takeover=True
+        )
+        await ask(brain, "AcquireLease", request)
+
+    await asyncio.gather(*map(acquire, resources))
+    watch = aiter(brain.WatchLeases(pb.WatchLeasesRequest(prefix="daemon/")))
+    async with asyncio.timeout(WAIT):
+        parts = [await anext(watch)]
+        while parts[-1].more:
+            parts.append(await anext(watch))
+        assert len(parts) == 3
+        assert all(part.snapshot for part in parts)
+        assert max(part.ByteSize() for part in parts) < 1024 * 1024 + 8192
+        found = [row.resource for part in parts for row in part.leases]
+        assert sorted(found) == sorted(resources)
+        # And so do its changes, were they to happen at once.
+        await asyncio.gather(*map(acquire, resources))
+        changed: set[str] = set()
+        while len(changed) < len(resources):
+            change = await anext(watch)
+            assert not change.snapshot
+            assert not change.more
+            changed |= {row.resource for row in change.leases}
+
+
 @pytest.mark.parametrize("prefix", ["", "hand/", "brain", "session"])
 async def test_a_malformed_prefix_is_refused(sessions: Serving, prefix: str) -> None:
     with refused(Reason.INVALID_FIELD):
