@@ -15,6 +15,9 @@ from sessiond.runnable import due_in
 
 Offers = Pending[str, SessionRow]
 
+_SPARE = 64
+"""Outdated entries that are no reason to make the heap anew."""
+
 
 class Board:
     """Sessions that are runnable, or will be without another commit."""
@@ -22,9 +25,10 @@ class Board:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._ready: dict[str, SessionRow] = {}
-        self._later: dict[str, SessionRow] = {}
+        self._later: dict[str, tuple[int, SessionRow]] = {}
+        """With when to look at it again, in steady nanoseconds."""
         self._heap: list[tuple[int, str]] = []
-        """When to look at a session again, in steady nanoseconds; may hold outdated entries."""
+        """The same times; outdated entries too, up to as many again."""
         self._watchers: Watchers[str, SessionRow] = Watchers()
         self._offset = clock.wall() - clock.steady()
 
@@ -43,9 +47,9 @@ class Board:
             self._heap = [(steady, session_id) for session_id in self._later]
         while self._heap and self._heap[0][0] <= steady:
             _, session_id = heapq.heappop(self._heap)
-            session = self._later.get(session_id)
-            if session is not None:
-                self._place(session, wall, steady)
+            later = self._later.get(session_id)
+            if later is not None:
+                self._place(later[1], wall, steady)
 
     def next_due(self) -> int | None:
         """When to call `advance`, in steady nanoseconds; None when a commit must come first."""
@@ -76,8 +80,11 @@ class Board:
         if self._ready.pop(session_id, None) is not None:
             self._watchers.discard(session_id)
         if wait is not None:
-            self._later[session_id] = session
+            self._later[session_id] = (steady + wait, session)
             heapq.heappush(self._heap, (steady + wait, session_id))
+            if len(self._heap) > 2 * len(self._later) + _SPARE:
+                self._heap = [(due, sleeper) for sleeper, (due, _) in self._later.items()]
+                heapq.heapify(self._heap)
 
 
 def _among(workspaces: frozenset[str]) -> Callable[[SessionRow], bool]:

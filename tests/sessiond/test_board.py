@@ -103,3 +103,19 @@ def test_a_sleeper_that_is_woken_early_is_offered_once(clock: FakeClock) -> None
         clock.advance(5)
         board.advance()
         assert offered(offers) == []
+
+
+def test_a_sleeper_that_is_changed_again_and_again_costs_no_memory(clock: FakeClock) -> None:
+    board = Board(clock)
+    first = clock.wall() + 1_000 * SECOND
+    with board.watch(frozenset()) as offers:
+        board.update([row("a", wake_at=first), row("b", wake_at=first)])
+        for n in range(1, 5_000):
+            board.update([row("a", wake_at=first + n * SECOND)])
+        assert len(board._heap) < 100
+        clock.advance(1_000)
+        board.advance()
+        assert offered(offers) == [("b", 0)]
+        clock.advance(4_999)
+        board.advance()
+        assert offered(offers) == [("a", 0)]
