@@ -62,12 +62,20 @@ class Tickets:
         stamp = self._stamp()
         if stamp == self._seen:
             return
+        self._seen = stamp
+        if stamp is None:
+            path = str(self._files.certificate)
+            _log.warning("certificate is gone; signing with the one loaded", extra={"path": path})
+            return
         try:
             self._identity = self._files.load_valid()
         except CarpalError as error:
             _log.warning("identity not reloaded", extra={"problem": error.message})
-        self._seen = stamp
 
-    def _stamp(self) -> tuple[int, int]:
-        stat = self._files.certificate.stat()
+    def _stamp(self) -> tuple[int, int] | None:
+        """Of the certificate's file; None when it cannot be looked at."""
+        try:
+            stat = self._files.certificate.stat()
+        except OSError:
+            return None
         return stat.st_ino, stat.st_mtime_ns

@@ -94,3 +94,19 @@ def test_a_head_by_another_role_or_another_ca_proves_nothing(
         verify_head(sign(brain.key, brain.chain, signed.payload), pki.ca_pem)
     with pytest.raises(CarpalError, match="trusted CA"):
         verify_head(signed, Pki(tmp_path / "other").ca_pem)
+
+
+def test_a_certificate_that_is_gone_stops_no_signing_and_its_return_is_noticed(
+    pki: Pki, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = pki.issue(Role.SESSIOND, "sessiond")
+    tickets = Tickets(files)
+    files.certificate.unlink()
+    for _ in range(3):
+        tickets.sign_head(INFO, time.time_ns())
+    assert [record.message for record in caplog.records] == [
+        "certificate is gone; signing with the one loaded"
+    ]
+    renewed = pki.issue(Role.SESSIOND, "sessiond").identity()
+    _, signer = verify_head(tickets.sign_head(INFO, time.time_ns()), pki.ca_pem)
+    assert signer.serial == renewed.serial
