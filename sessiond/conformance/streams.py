@@ -7,7 +7,7 @@ import grpc
 
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
-from sessiond.conformance.verdict import Failed, equal
+from sessiond.conformance.verdict import Failed, equal, must
 
 M = TypeVar("M")
 
@@ -189,6 +189,14 @@ class LeaseWatch:
         message = await self._reading.next()
         self.rows.update({row.resource: row for row in message.leases})
         return message
+
+    async def snapshot(self) -> None:
+        """Read the whole snapshot, which comes first."""
+        while True:
+            message = await self.read()
+            must(message.snapshot, "the snapshot is not said to be one")
+            if not message.more:
+                return
 
     async def until(
         self, resource: str, done: Callable[[types_pb2.LeaseInfo], bool]

@@ -106,6 +106,45 @@ async def resumed(bench: Bench) -> None:
 
 
 @group
+async def asked_where_to_resume(bench: Bench) -> None:
+    """A stream without data says how much is held: nothing, a part, or all of it."""
+    data = _bytes(2 * PIECE)
+    info = _info(data)
+
+    async def held() -> int:
+        request = pb.PutBlobRequest(info=info)
+        return (await bench.operator.PutBlob(iter([request]))).offset
+
+    equal("of nothing", await held(), 0)
+    await bench.operator.PutBlob(_pieces(data, info, end=PIECE))
+    equal("of a part", await held(), PIECE)
+    await _put(bench, data)
+    equal("of all", await held(), len(data))
+
+
+@group
+async def held_already(bench: Bench) -> None:
+    """Bytes that are held already are skipped, so an upload may begin again from 0."""
+    data = _bytes(2 * PIECE + 9)
+    info = _info(data)
+    await bench.operator.PutBlob(_pieces(data, info, end=PIECE + 9))
+    equal("held", (await _put(bench, data)).offset, len(data))
+    must((await _get(bench.operator, info.digest))[0] == data, "other bytes were read")
+
+
+@group
+async def beyond_what_is_held(bench: Bench) -> None:
+    """An offset beyond the bytes held is refused, and so is more data than the size says."""
+    data = _bytes(2 * PIECE)
+    info = _info(data)
+    with refused(Reason.INVALID_FIELD):
+        await bench.operator.PutBlob(_pieces(data, info, start=PIECE))
+    info.size = PIECE
+    with refused(Reason.INVALID_FIELD):
+        await bench.operator.PutBlob(_pieces(data, info))
+
+
+@group
 async def digest_mismatch(bench: Bench) -> None:
     """Bytes that do not have the digest are DIGEST_MISMATCH, and can be sent again."""
     data = _bytes(1000)

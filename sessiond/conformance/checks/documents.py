@@ -111,7 +111,7 @@ async def limit(bench: Bench) -> None:
 
 @group
 async def listed(bench: Bench) -> None:
-    """Documents of a kind are listed by page, each once with its newest version."""
+    """Documents of a kind are listed by name, page by page, each once in its newest version."""
     workspace, names = bench.fresh("check"), [bench.fresh("d") for _ in range(5)]
     for name in names:
         for version in range(2):
@@ -139,7 +139,49 @@ async def listed(bench: Bench) -> None:
             token = page.next_page_token
             if not token:
                 break
-        equal("names and versions", sorted(found), sorted((name, 2) for name in names))
+        equal("names and versions", found, sorted((name, 2) for name in names))
+
+
+@group
+async def listing_limit(bench: Bench) -> None:
+    """A page of documents has 100 when no limit is given, and a limit over 1,000 is refused."""
+    workspace = bench.fresh("check")
+    await asyncio.gather(
+        *(
+            bench.brain.PutDocument(
+                pb.PutDocumentRequest(
+                    kind="agent", name=f"d{number}", workspace=workspace, data=b"{}"
+                )
+            )
+            for number in range(101)
+        )
+    )
+    page = await bench.brain.ListDocuments(
+        pb.ListDocumentsRequest(kind="agent", workspace=workspace)
+    )
+    equal("documents", len(page.documents), 100)
+    must(bool(page.next_page_token), "there is no next page")
+    with refused(Reason.INVALID_FIELD):
+        await bench.brain.ListDocuments(
+            pb.ListDocumentsRequest(kind="agent", workspace=workspace, limit=1001)
+        )
+
+
+@group
+async def malformed(bench: Bench) -> None:
+    """A document is JSON, its kind of a-z, 0-9 and _, its name 1 to 128 of A-Z, a-z, 0-9, _, -."""
+    name = bench.fresh("d")
+    for data in (b"", b"{", b"not json", b"\xff"):
+        with refused(Reason.INVALID_FIELD):
+            await _put(bench, name, 0, data)
+    for kind in ("", "Agent", "1st", "a-b", "k" * 65):
+        with refused(Reason.INVALID_FIELD):
+            await _put(bench, name, 0, kind=kind)
+    for bad in ("", "a/b", "a.b", "é", "n" * 129):
+        with refused(Reason.INVALID_FIELD):
+            await _put(bench, bad, 0)
+    longest = name.ljust(128, "n")
+    equal("name", (await _put(bench, longest, 0)).name, longest)
 
 
 @group

@@ -15,8 +15,7 @@ async def snapshot_then_changes(bench: Bench) -> None:
     here, later = await bench.session(), await bench.session()
     held = (await bench.lease(here.session_id)).lease
     watch = bench.leases("session/")
-    first = await watch.read()
-    must(first.snapshot, "the first message is no snapshot")
+    await watch.snapshot()
     must(is_live(watch.rows[held.resource]), "the snapshot lacks a live lease")
     must(f"session/{later.session_id}" not in watch.rows, "the snapshot has what does not exist")
     taken = (await bench.lease(later.session_id)).lease
@@ -46,7 +45,7 @@ async def one_resource(bench: Bench) -> None:
     """A watch of one resource tells of no other."""
     one, other = await bench.session(), await bench.session()
     watch = bench.leases(f"session/{one.session_id}")
-    await watch.read()
+    await watch.snapshot()
     await bench.lease(other.session_id)
     lease = (await bench.lease(one.session_id)).lease
     await watch.until(lease.resource, is_live)
@@ -58,7 +57,7 @@ async def by_kind(bench: Bench) -> None:
     """A watch of daemon/ tells of daemons alone."""
     made = await bench.session()
     watch = bench.leases("daemon/")
-    await watch.read()
+    await watch.snapshot()
     await bench.lease(made.session_id)
     resource = f"daemon/{bench.fresh('d')}"
     await bench.acquire(resource, workspace=bench.fresh("check"))
@@ -81,7 +80,7 @@ async def own_workspace(bench: Bench) -> None:
     theirs = await bench.session(workspace=bench.caller("other-operator").identity.workspace)
     watches = [bench.leases("session/", bench.operator), bench.leases("session/", bench.other)]
     for watch in watches:
-        await watch.read()
+        await watch.snapshot()
     for session in (theirs, mine, theirs):
         await bench.lease(session.session_id)
     await watches[0].until(f"session/{mine.session_id}", is_live)
@@ -95,6 +94,6 @@ async def watched_by_the_vault(bench: Bench) -> None:
     """The vault may watch leases."""
     made = await bench.session()
     watch = bench.leases("session/", bench.caller("vault").stub)
-    must((await watch.read()).snapshot, "the first message is no snapshot")
+    await watch.snapshot()
     lease = (await bench.lease(made.session_id)).lease
     await watch.until(lease.resource, is_live)

@@ -113,4 +113,8 @@ async def progress_counts(bench: Bench) -> None:
         await bench.emit(id, bench.event("agent.message"), epoch=lease.epoch)
         session = await bench.release(id, lease.epoch, failure="it broke")
         equal("parked", session.parked_reason, "")
+    # Released without a failure, it need not wait out the backoff of those before.
+    lease = (await bench.lease(id)).lease
+    await bench.emit(id, bench.event("agent.message"), epoch=lease.epoch)
+    await bench.release(id, lease.epoch)
     equal("attempts", (await offers.until(id)).attempts, 0)

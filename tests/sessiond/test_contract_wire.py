@@ -1,0 +1,95 @@
+"""The contract's checks, over the wire, against the real process on each store.
+
+They are what `carpal sessiond check` runs against anyone's service; here each is a test.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from carpal.identity import Role
+from sessiond.conformance import callers
+from sessiond.conformance.callers import SEATS, Caller
+from sessiond.conformance.group import Check
+from sessiond.conformance.run import SECONDS, judge
+from sessiond.conformance.suite import CHECKS
+from tests.pace import SCALE
+from tests.pki import Pki
+from tests.world import World
+
+Flags = Callable[[pytest.FixtureRequest], tuple[str, ...]]
+STORES: dict[str, Flags] = {
+    "sqlite": lambda request: (),
+}
+"""What `carpal sessiond run` is told, by store; a fixture may be asked for."""
+NOT_YET = ("forks", "redaction", "deletion", "import", "blobs", "documents")
+"""Groups of RPCs that are being built."""
+NOT_YET_CHECKS = (
+    "sessions: by_labels",
+    "tail: deleted_while_tailed",
+    "chain: recomputed",
+    "chain: parked_log",
+    "chain: begins_with_its_id",
+    "chain: head_signed",
+)
+OTHERS = {"brain-2": "check-2", "other-operator": "other"}
+"""Names that differ from the first of their role."""
+
+pytestmark = pytest.mark.timeout(3 * SECONDS)
+
+
+def built(check: Check) -> bool:
+    return check.group not in NOT_YET and f"{check.group}: {check.name}" not in NOT_YET_CHECKS
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """One loop for all of them: they share a process and connections."""
+    return "asyncio", {"use_uvloop": False}
+
+
+@pytest.fixture(scope="module", params=sorted(STORES))
+async def service(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[dict[str, Caller]]:
+    """A sessiond that runs, and all who may call it."""
+    root = tmp_path_factory.mktemp("contract")
+    pki, state = Pki(root / "pki"), root / "state"
+    pki.issue("sessiond", "sessiond", directory=state / "sessiond" / "identity")
+    issue(pki, root / "identities")
+    world = World(state, term=10.0)
+    try:
+        flags = ("--state-dir", str(state), "--listen", "127.0.0.1:0")
+        store = STORES[request.param](request)
+        running = await world.start("sessiond", "sessiond", "run", *flags, *store)
+        found = callers.find(root / "identities")
+        async with callers.connected(running.facts["address"], found) as connected:
+            yield connected
+    finally:
+        await world.end()
+
+
+def issue(pki: Pki, directory: Path) -> None:
+    """An identity for every seat."""
+    for seat, role in SEATS.items():
+        name = OTHERS.get(seat, "check-1")
+        workspace = "" if role not in {Role.OPERATOR, Role.DAEMON} else f"ws-{name}"
+        pki.issue(role, name, workspace, directory=directory / seat)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [pytest.param(check, id=f"{check.group}-{check.name}") for check in CHECKS if built(check)],
+)
+async def test_the_service_keeps_the_contract(service: dict[str, Caller], check: Check) -> None:
+    verdict = await judge(check, service, SCALE)
+    assert verdict.verdict == "pass", f"{verdict.group}: {verdict.check}: {verdict.detail}"
+
+
+def test_each_check_has_a_sentence_and_a_name_of_its_own() -> None:
+    assert len({(check.group, check.sentence) for check in CHECKS}) == len(CHECKS)
+    assert len({(check.group, check.name) for check in CHECKS}) == len(CHECKS)
+    for check in CHECKS:
+        assert 20 < len(check.sentence) < 100, check.sentence
+        assert check.sentence[0].isupper() or check.sentence[0] == "`", check.sentence
