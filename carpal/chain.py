@@ -6,6 +6,7 @@ shows against a head that was noted or signed.
 """
 
 import struct
+from functools import lru_cache
 from hashlib import sha256
 
 _DOMAIN = b"carpal/v1/chain\0"
@@ -40,18 +41,23 @@ def event_hash(
     SHA-256 over `previous` and then each field behind its u32 length, so that
     no two events have the same bytes. Integers are 8 bytes, big-endian.
     """
-    name, kind, appender = id.encode(), type.encode(), source.encode()
+    name = id.encode()
     parts = (
         previous,
         _length(len(name)),
         name,
         _NUMBERS.pack(8, position, 8, time_ns),
-        _length(len(kind)),
-        kind,
-        _length(len(appender)),
-        appender,
+        _field(type),
+        _field(source),
         _FLAG[must_understand],
         _length(len(digest)),
         digest,
     )
     return sha256(b"".join(parts)).digest()
+
+
+@lru_cache(maxsize=1024)
+def _field(text: str) -> bytes:
+    """Types and sources repeat."""
+    value = text.encode()
+    return _length(len(value)) + value

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
@@ -40,7 +40,7 @@ class Role(StrEnum):
         return self in (Role.DAEMON, Role.OPERATOR)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Identity:
     """A certificate's claims. `workspace` and `pool` are empty where there is none."""
 
@@ -53,7 +53,7 @@ class Identity:
     not_after: datetime
     serial: int
 
-    @property
+    @cached_property
     def uri(self) -> str:
         """The SPIFFE URI: the one name for this identity, in logs and on the wire."""
         return identity_uri(self.trust_domain, self.role, self.name)

@@ -102,7 +102,7 @@ def write(
     """Append checked events as `source`; ids seen before, with the same content, are skipped."""
     first: EventRow | None = None
     rows: dict[str, EventRow] = {}
-    head, chain = session.head, session.hash
+    head, chain, now = session.head, session.hash, tx.wall
     for event in events:
         digest = data_digest(event.data)
         row = rows.get(event.id) or tx.find_event(session, event.id)
@@ -110,26 +110,19 @@ def write(
             _check_same(row, event, digest)
         else:
             head += 1
+            id, type, must_understand = event.id, event.type, event.must_understand
             chain = event_hash(
                 chain,
-                id=event.id,
+                id=id,
                 position=head,
-                time_ns=tx.wall,
-                type=event.type,
+                time_ns=now,
+                type=type,
                 source=source,
-                must_understand=event.must_understand,
+                must_understand=must_understand,
                 digest=digest,
             )
-            row = rows[event.id] = EventRow(
-                event.id,
-                head,
-                tx.wall,
-                event.type,
-                source,
-                event.must_understand,
-                event.data,
-                digest,
-                chain,
+            row = rows[id] = EventRow(
+                id, head, now, type, source, must_understand, event.data, digest, chain
             )
         first = first or row
     if first is None:
@@ -141,12 +134,12 @@ def write(
         session,
         head=head,
         hash=chain,
-        changed=tx.wall,
+        changed=now,
         progressed=session.progressed or driving,
     )
     if wake:
         session = _woken(session)
-    tx.add_events(session, list(rows.values()))
+    tx.add_events(session, rows.values())
     tx.put_session(session)
     return Appended(first, session)
 
@@ -157,7 +150,8 @@ def check_events(events: Sequence[NewEvent]) -> None:
         raise _group_too_large(f"{len(events)} events; at most {GROUP_EVENTS} go in a group")
     size = 0
     for event in events:
-        if not 1 <= len(event.id.encode()) <= 128:
+        # A character takes up to four bytes.
+        if not 1 <= len(event.id) <= 32 and not 1 <= len(event.id.encode()) <= 128:
             raise invalid("event.id", "must be 1 to 128 bytes")
         if not _is_type(event.type):
             raise invalid(

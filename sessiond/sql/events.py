@@ -5,6 +5,7 @@ microseconds an event, so that what is read is what was written, or an error.
 """
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 from zlib import crc32
 
@@ -70,6 +71,7 @@ class Names:
         return text
 
 
+@cache
 def insert_statement(rows: int, blob: str) -> str:
     """The INSERT of so many events."""
     return INSERT + row_marks(rows, 11, [cast.format(blob=blob) for cast in _CASTS])

@@ -75,6 +75,19 @@ def card_values(row: SessionRow) -> tuple[Any, ...]:
     )
 
 
+def same_card(one: SessionRow, other: SessionRow) -> bool:
+    """Whether both have the same CARD_COLUMNS; by far the most often they do."""
+    return (
+        one.title == other.title
+        and one.archived == other.archived
+        and one.deleted == other.deleted
+        and one.importing == other.importing
+        and one.imported_to == other.imported_to
+        and one.metadata == other.metadata
+        and one.labels == other.labels
+    )
+
+
 def log_values(row: SessionRow) -> tuple[Any, ...]:
     """In the order of LOG_COLUMNS."""
     return row.head, row.hash, row.changed, row.wake, int(row.progressed)

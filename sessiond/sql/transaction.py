@@ -5,10 +5,14 @@ process is the only writer, rows are kept from one transaction to the next; they
 immutable, and a rollback forgets them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 
-from sessiond.rows import Changes, EventRow, LeaseRow, Needs, SessionRow
+import msgspec
+
+from sessiond.rows import Changes, EventRow, LeaseRow, Needs, Redaction, SessionRow
 from sessiond.sql.connection import Connection, Row, chunks, flat, marks, padded, row_marks
+from sessiond.sql.erasing import SqlEraser
 from sessiond.sql.events import EVENT_COLUMNS, EventReader, Names, event_values, insert_statement
 from sessiond.sql.rows import (
     CARD_COLUMNS,
@@ -21,6 +25,7 @@ from sessiond.sql.rows import (
     lease_row,
     lease_values,
     log_values,
+    same_card,
     session_row,
 )
 
@@ -28,6 +33,8 @@ _KEPT_ROWS = 10_000
 """Rows kept between transactions, at most; about 1 KB each."""
 _DUE = "SELECT resource FROM leases WHERE state = 0 AND expires <= $1 ORDER BY expires LIMIT $2"
 _DUE_AT_ONCE = 1_000
+_AT = f"SELECT {EVENT_COLUMNS} FROM events WHERE session = $1 AND position = $2"  # noqa: S608
+_NULLABLE = ("wake_at", "not_before")
 
 
 class SqlTransaction:
@@ -37,14 +44,15 @@ class SqlTransaction:
         """`blob` is the database's type for bytes."""
         self._connection = connection
         self._blob = blob
-        self._casts = {"wake_at": "BIGINT", "not_before": "BIGINT"}
-        """Of what may be NULL, for a database that types its parameters."""
         self._sole_writer = sole_writer
         self._names = Names(connection)
         self._reader = EventReader(connection, self._names)
         self.wall = 0
         self.steady = 0
         self.writes = 0
+        self.erases = False
+        """Whether bytes go in this transaction that must not stay anywhere on the disk."""
+        self.eraser = SqlEraser(connection, self)
         self._sessions: dict[str, SessionRow | None] = {}
         self._leases: dict[str, LeaseRow | None] = {}
         self._known_events: dict[str, list[tuple[int, EventRow]]] = {}
@@ -57,7 +65,7 @@ class SqlTransaction:
 
     def begin(self, wall: int, steady: int, needs: Sequence[Needs]) -> None:
         """Start, and load what the batch will look at."""
-        self.wall, self.steady, self.writes = wall, steady, 0
+        self.wall, self.steady, self.writes, self.erases = wall, steady, 0, False
         if not self._sole_writer:
             self._sessions.clear()
             self._leases.clear()
@@ -151,6 +159,10 @@ class SqlTransaction:
         new = self._new_events.get((session.number, event_id))
         if new is not None:
             return new
+        for source, upto in session.lineage:
+            new = self._new_events.get((source, event_id))
+            if new is not None and new.position <= upto:
+                return new
         if event_id not in self._known_events:
             self._load_events([event_id])
         for number, event in self._known_events[event_id]:
@@ -158,11 +170,41 @@ class SqlTransaction:
                 return event
         return None
 
-    def add_events(self, session: SessionRow, events: Sequence[EventRow]) -> None:
+    def add_events(self, session: SessionRow, events: Collection[EventRow]) -> None:
         """See `store.Transaction`."""
         self.writes += len(events)
         for event in events:
             self._new_events[session.number, event.id] = event
+
+    def event_at(self, session: SessionRow, position: int) -> EventRow | None:
+        """See `store.Transaction`."""
+        number = session.holder(position)
+        for (new, _), event in self._new_events.items():
+            if new == number and event.position == position:
+                return event
+        found = self._connection.execute(_AT, (number, position))
+        return self._reader.event(found[0]) if found else None
+
+    def erase(self, number: int, event: EventRow, redaction: Redaction) -> EventRow:
+        """Forget the data of an event of session `number`; what is on disk is the eraser's."""
+        self.erases = True
+        erased = msgspec.structs.replace(event, data=b"", redaction=redaction)
+        if (number, event.id) in self._new_events:
+            self._new_events[number, event.id] = erased
+        self._known_events.pop(event.id, None)
+        return erased
+
+    def unwritten(self, session: SessionRow) -> bool:
+        """Whether this transaction changed the session or its log, which is not yet on disk."""
+        return session.session_id in self._stored_sessions or any(
+            number == session.number for number, _ in self._new_events
+        )
+
+    def remove_session(self, session: SessionRow) -> None:
+        """Remove the row of a session that nothing is left of."""
+        self.writes += 1
+        self._connection.execute("DELETE FROM sessions WHERE number = $1", (session.number,))
+        self._sessions[session.session_id] = None
 
     def update_request(self, session: SessionRow, event_id: str) -> bytes | None:
         """See `store.Transaction`."""
@@ -241,27 +283,16 @@ class SqlTransaction:
         drives: list[Row] = []
         for row in rows:
             stored = self._stored_sessions[row.session_id]
-            if card_values(row) != card_values(stored):
+            if not same_card(row, stored):
                 self._write_card(row)
-            if log_values(row) != log_values(stored):
-                logs.append((row.number, *log_values(row)))
-            if drive_values(row) != drive_values(stored):
-                drives.append((row.number, *drive_values(row)))
-        self._update(LOG_COLUMNS, logs)
-        self._update(DRIVE_COLUMNS, drives)
-
-    def _update(self, columns: str, rows: list[Row]) -> None:
-        """Rows are (session number, the columns' values)."""
-        names = columns.split(", ")
-        sets = ", ".join(f"{name} = v.column{n}" for n, name in enumerate(names, start=2))
-        casts = ["", *(self._casts.get(name, "") for name in names)]
-        for run in chunks(rows):
-            self._connection.execute(
-                f"UPDATE sessions SET {sets} "  # noqa: S608 - our own names
-                f"FROM (VALUES {row_marks(len(run), len(names) + 1, casts)}) AS v "
-                "WHERE sessions.number = v.column1",
-                flat(run),
-            )
+            log, drive = log_values(row), drive_values(row)
+            if log != log_values(stored):
+                logs.append((row.number, *log))
+            if drive != drive_values(stored):
+                drives.append((row.number, *drive))
+        for columns, values in ((LOG_COLUMNS, logs), (DRIVE_COLUMNS, drives)):
+            for run in chunks(values):
+                self._connection.execute(_update_statement(columns, len(run)), flat(run))
 
     def _write_leases(self, rows: Iterable[LeaseRow]) -> None:
         columns = LEASE_COLUMNS.split(", ")
@@ -296,3 +327,16 @@ class SqlTransaction:
 
 def _missing(known: Mapping[str, object], keys: Iterable[str]) -> list[str]:
     return sorted(key for key in keys if key not in known)
+
+
+@cache
+def _update_statement(columns: str, rows: int) -> str:
+    """The UPDATE of so many sessions; values are (session number, the columns') each."""
+    names = columns.split(", ")
+    sets = ", ".join(f"{name} = v.column{n}" for n, name in enumerate(names, start=2))
+    casts = ["", *("BIGINT" if name in _NULLABLE else "" for name in names)]
+    return (
+        f"UPDATE sessions SET {sets} "  # noqa: S608 - our own names
+        f"FROM (VALUES {row_marks(rows, len(names) + 1, casts)}) AS v "
+        "WHERE sessions.number = v.column1"
+    )
