@@ -47,7 +47,7 @@ WHOLE = Size(rounds=3, seconds=2.0, long=1_000_000, tails=1_000)
 QUICK = Size(rounds=1, seconds=0.7, long=100_000, tails=200)
 """Says whether all is in order; its figures are no claim."""
 _BOUND = 60.0
-"""Seconds a measurement may take beyond its own, for whoever hangs."""
+"""Seconds a peer's measurement may take, or it hangs; our streams have deadlines of their own."""
 
 
 async def measure(root: Path, size: Size) -> dict[str, float]:
@@ -55,13 +55,14 @@ async def measure(root: Path, size: Size) -> dict[str, float]:
     with sessiond(root / "state") as server:
         async with server.brain() as stub:
             with postgres_server() as conninfo, redis_server() as address:
+                seconds = size.seconds
                 who: dict[str, Callable[[int], Awaitable[Result]]] = {
-                    "postgres": lambda n: postgres(conninfo, n, size.seconds),
-                    "redis": lambda n: redis(address, n, size.seconds),
-                    "redis, bare": lambda n: redis_bare(address, n, size.seconds),
-                    "sessiond": lambda n: ours(stub, n, size.seconds, size.tail_all),
+                    "postgres": lambda n: _bounded(postgres(conninfo, n, seconds)),
+                    "redis": lambda n: _bounded(redis(address, n, seconds)),
+                    "redis, bare": lambda n: _bounded(redis_bare(address, n, seconds)),
+                    "sessiond": lambda n: ours(stub, n, seconds, size.tail_all),
                 }
-                rounds = [await _round(who, size) for _ in range(size.rounds)]
+                rounds = [await _round(who) for _ in range(size.rounds)]
             _print(list(who), rounds)
             syncs = await asyncio.to_thread(syncs_per_second, root / "sync", size.seconds)
             print(f"fdatasync of 4 KiB: {syncs:,.0f} /s")
@@ -75,13 +76,17 @@ async def measure(root: Path, size: Size) -> dict[str, float]:
     return figures
 
 
-async def _round(who: dict[str, Callable[[int], Awaitable[Result]]], size: Size) -> Round:
-    results = {}
-    for in_flight in IN_FLIGHT:
-        for name, run in who.items():
-            async with asyncio.timeout(size.seconds + _BOUND):
-                results[name, in_flight] = await run(in_flight)
-    return results
+async def _round(who: dict[str, Callable[[int], Awaitable[Result]]]) -> Round:
+    return {
+        (name, in_flight): await run(in_flight)
+        for in_flight in IN_FLIGHT
+        for name, run in who.items()
+    }
+
+
+async def _bounded(measured: Awaitable[Result]) -> Result:
+    async with asyncio.timeout(_BOUND):
+        return await measured
 
 
 def ratios(rounds: list[Round]) -> dict[str, float]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 WAIT = 30.0
 """Seconds within which anything is answered, or sessiond hangs."""
 _LEASE_SECONDS = 60
+_WRITER_SECONDS = 90.0
+"""How long a stream's writer waits for an ack: its RPC ends before, and says why."""
 _GROUP = 1000
 _GROUPS_IN_FLIGHT = 4
 
@@ -94,7 +96,7 @@ class Load:
             if frame.groups:
                 yield frame
             else:
-                async with asyncio.timeout(WAIT):
+                async with asyncio.timeout(_WRITER_SECONDS):
                     await self._acked.wait()
 
 
@@ -112,7 +114,7 @@ async def _fill(
 
     async def frames() -> AsyncIterator[pb.AppendRequest]:
         for sequence, start in enumerate(range(0, events, _GROUP), 1):
-            async with asyncio.timeout(WAIT):
+            async with asyncio.timeout(_WRITER_SECONDS):
                 await room.acquire()
             group = types_pb2.AppendGroup(sequence=sequence, session_id=session_id, epoch=epoch)
             for _ in range(min(_GROUP, events - start)):
