@@ -40,6 +40,8 @@ class Caller:
     ca: bytes
     """What this caller trusts, PEM."""
     stub: "SessionAsyncStub"
+    endpoint: str
+    """Where the service listens, `host:port`."""
 
 
 def find(directory: Path) -> dict[str, IdentityFiles]:
@@ -50,7 +52,7 @@ def find(directory: Path) -> dict[str, IdentityFiles]:
     identities = {seat: files.load_valid().identity for seat, files in found.items()}
     for seat, identity in identities.items():
         if identity.role is not SEATS[seat]:
-            raise _unfit(f"{directory / seat} holds a {identity.role}, not a {SEATS[seat]}")
+            raise _unfit(f"{directory / seat} holds {identity.uri}, which is no {SEATS[seat]}")
     _differ(directory, identities, "brain", "brain-2", "uri")
     _differ(directory, identities, "operator", "other-operator", "workspace")
     return found
@@ -66,7 +68,7 @@ async def connected(
         for seat, files in found.items():
             loaded = files.load_valid()
             channel = await stack.enter_async_context(dial(endpoint, Role.SESSIOND, files))
-            callers[seat] = Caller(loaded.identity, loaded.ca, SessionStub(channel))
+            callers[seat] = Caller(loaded.identity, loaded.ca, SessionStub(channel), endpoint)
         await _probe(endpoint, next(iter(callers.values())))
         yield callers
 

@@ -7,8 +7,10 @@ import grpc
 
 from carpal.authz import allowed
 from carpal.client import from_rpc
+from carpal.identity import Role, server_name
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
+from carpal.v1.session_pb2_grpc import SessionStub
 from sessiond.conformance.bench import Bench
 from sessiond.conformance.group import Group
 from sessiond.conformance.verdict import PEER, Failed, must, refused
@@ -70,6 +72,27 @@ async def vaults_methods(bench: Bench) -> None:
 async def daemons_methods(bench: Bench) -> None:
     """A daemon calls no method of the session service."""
     await _held_to_the_table(bench, "daemon")
+
+
+@group
+async def without_a_certificate(bench: Bench) -> None:
+    """Without a certificate nothing is answered."""
+    caller = bench.caller("operator")
+    name = server_name(Role.SESSIOND, caller.identity.trust_domain)
+    channel = grpc.aio.secure_channel(
+        caller.endpoint,
+        grpc.ssl_channel_credentials(caller.ca),
+        options=[("grpc.ssl_target_name_override", name), ("grpc.enable_retries", 0)],
+    )
+    async with channel:
+        try:
+            await SessionStub(channel).ListSessions(pb.ListSessionsRequest())
+        except grpc.aio.AioRpcError as error:
+            # By TLS itself, which says no more, or by the service.
+            refusals = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED)
+            must(error.code() in refusals, f"refused as {error.code().name}")
+            return
+    raise Failed("it was answered")
 
 
 @group
