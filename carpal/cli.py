@@ -28,7 +28,7 @@ _SUMMARIES = {
     "hand": "The hand daemon on this machine.",
     "practice": "A local server that speaks the Messages API and is not a model.",
     "run": "Give an agent a task and follow it to the end.",
-    "session": "Read, follow and steer sessions.",
+    "session": "Read, follow, steer and keep sessions.",
     "sessiond": "Run the session service.",
     "vault": "The vault: make it, run it.",
 }

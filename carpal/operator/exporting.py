@@ -90,26 +90,34 @@ async def _write_blob(operator: Operator, digest: bytes, write: Callable[[Entry]
     call = operator.sessions.GetBlob(
         session_pb2.GetBlobRequest(digest=digest), timeout=STREAM_SECONDS
     )
-    info: types_pb2.BlobInfo | None = None
-    offset = 0
+    info = types_pb2.BlobInfo()
+    offset, held = 0, bytearray()
+
+    def write_part() -> None:
+        nonlocal offset
+        data = bytes(held[:PART_BYTES])
+        write(BlobPart(digest, info.size, info.media_type, offset, data))
+        offset += len(data)
+        del held[:PART_BYTES]
+
     try:
         with rpc_errors(operator.sessiond):
             async for answer in call:
-                info = info or answer.info
-                for at in range(0, len(answer.data), PART_BYTES):
-                    data = answer.data[at : at + PART_BYTES]
-                    write(BlobPart(digest, info.size, info.media_type, offset, data))
-                    offset += len(data)
+                if not info.digest:
+                    info = answer.info
+                held += answer.data
+                while len(held) >= PART_BYTES:  # whole parts, however they came
+                    write_part()
     except CarpalError as error:
         if error.reason is Reason.BLOB_NOT_FOUND and not offset:
             return False  # it was but the digest of something
         raise
     finally:
         call.cancel()
-    if info is None or offset != info.size:
+    if held or not info.size:
+        write_part()
+    if info.digest != digest or offset != info.size:
         raise refuse(Reason.UNAVAILABLE, f"{operator.sessiond} ended a blob after {offset} bytes")
-    if not info.size:
-        write(BlobPart(digest, 0, info.media_type, 0, b""))
     return True
 
 

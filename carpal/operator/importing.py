@@ -8,7 +8,6 @@ that a session is there only with what it names.
 import json
 
 import click
-import grpc
 
 from carpal.client import rpc_errors
 from carpal.errors import refuse
@@ -20,6 +19,7 @@ from carpal.operator.export_file import ExportFile, open_export
 from carpal.operator.exporting import STREAM_SECONDS
 from carpal.operator.outcome import DONE
 from carpal.status import Reason
+from carpal.upload import Upload
 from carpal.v1 import session_pb2, types_pb2
 from carpal.verified import Verified
 
@@ -76,28 +76,25 @@ def _check(export: ExportFile) -> tuple[types_pb2.SessionInfo, End]:
 
 async def _send(operator: Operator, info: types_pb2.SessionInfo, export: ExportFile) -> None:
     """Stream the events, and each blob by a call of its own."""
-    call = operator.sessions.ImportSession(timeout=STREAM_SECONDS)
+    upload = Upload(operator.sessions.ImportSession(timeout=STREAM_SECONDS))
     blobs = _Blobs(operator)
     frame, size = session_pb2.ImportSessionRequest(session=info), 0
     try:
         with rpc_errors(operator.sessiond):
             for entry in export.entries():
-                if call.done():
-                    break  # refused: the answer says why
                 if isinstance(entry, BlobPart):
                     await blobs.take(entry)
                 elif isinstance(entry, types_pb2.Event):
                     if size + entry.ByteSize() > FRAME_BYTES or len(frame.events) == FRAME_EVENTS:
-                        await call.write(frame)
+                        if not await upload.send(frame):
+                            break  # refused: the answer says why
                         frame, size = session_pb2.ImportSessionRequest(), 0
                     frame.events.append(entry)
                     size += entry.ByteSize()
-            if not call.done():
-                await call.write(frame)
-                await call.done_writing()
-            await call
+            await upload.send(frame)
+            await upload.answer()
     finally:
-        call.cancel()
+        upload.close()
         blobs.close()
 
 
@@ -106,32 +103,28 @@ class _Blobs:
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
-        self._call: (
-            grpc.aio.StreamUnaryCall[session_pb2.PutBlobRequest, session_pb2.PutBlobResponse] | None
-        ) = None
+        self._upload: Upload[session_pb2.PutBlobRequest, session_pb2.PutBlobResponse] | None = None
 
     async def take(self, part: BlobPart) -> None:
         """Send the next part; with a blob's last one, wait until sessiond has it."""
         request = session_pb2.PutBlobRequest(offset=part.offset, data=part.data)
-        if self._call is None:
-            self._call = self._operator.sessions.PutBlob(timeout=STREAM_SECONDS)
+        if self._upload is None:
+            self._upload = Upload(self._operator.sessions.PutBlob(timeout=STREAM_SECONDS))
             request.info.digest = part.digest
             request.info.size = part.size
             request.info.media_type = part.media_type
-        if not self._call.done():  # else it is there already, or refused
-            await self._call.write(request)
+        await self._upload.send(request)
         if part.offset + len(part.data) < part.size:
             return
-        await self._call.done_writing()
-        answer = await self._call
-        self._call = None
+        answer = await self._upload.answer()
+        self._upload = None
         if answer.offset != part.size:
             raise refuse(
                 Reason.UNAVAILABLE,
-                f"sessiond took {answer.offset} of {part.size} bytes of a blob",
+                f"{self._operator.sessiond} took {answer.offset} of {part.size} bytes of a blob",
             )
 
     def close(self) -> None:
         """Give up what is under way."""
-        if self._call is not None:
-            self._call.cancel()
+        if self._upload is not None:
+            self._upload.close()
