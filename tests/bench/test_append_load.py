@@ -22,7 +22,9 @@ class Prompt:
         self._refusal = refusal
 
     async def Append(
-        self, frames: AsyncIterator[pb.AppendRequest], timeout: float
+        self,
+        frames: AsyncIterator[pb.AppendRequest],
+        timeout: float,  # noqa: ASYNC109 - as gRPC calls it
     ) -> AsyncIterator[pb.AppendResponse]:
         async for frame in frames:
             self.most = max(self.most, len(frame.groups))
