@@ -101,6 +101,7 @@ def write(
 ) -> Appended:
     """Append checked events as `source`; ids seen before, with the same content, are skipped."""
     first: EventRow | None = None
+    last = 0
     rows: dict[str, EventRow] = {}
     head, chain, now = session.head, session.hash, tx.wall
     for event in events:
@@ -125,10 +126,11 @@ def write(
                 id, head, now, type, source, must_understand, event.data, digest, chain
             )
         first = first or row
+        last = max(last, row.position)
     if first is None:
         raise invalid("events", "at least one is needed")
     if not rows:
-        return Appended(first, session)
+        return Appended(first, _wake_again(tx, session, last) if wake else session)
     check_open(session)
     session = msgspec.structs.replace(
         session,
@@ -138,7 +140,7 @@ def write(
         progressed=session.progressed or driving,
     )
     if wake:
-        session = _woken(session)
+        session = _woken(session, head)
     tx.add_events(session, rows.values())
     tx.put_session(session)
     return Appended(first, session)
@@ -217,12 +219,21 @@ def _check_same(row: EventRow, event: NewEvent, digest: bytes) -> None:
         )
 
 
-def _woken(session: SessionRow) -> SessionRow:
-    """The session with a wake at its head; a parked one gets another chance."""
+def _wake_again(tx: Transaction, session: SessionRow, position: int) -> SessionRow:
+    """A group that is there already now comes with a wake: it counts, but only once."""
+    if session.archived is not None or position <= max(session.wake, session.processed):
+        return session
+    session = _woken(session, position)
+    tx.put_session(session)
+    return session
+
+
+def _woken(session: SessionRow, position: int) -> SessionRow:
+    """The session with a wake at a position; a parked one gets another chance."""
     if not session.parked:
-        return msgspec.structs.replace(session, wake=session.head)
+        return msgspec.structs.replace(session, wake=position)
     return msgspec.structs.replace(
-        session, wake=session.head, parked="", attempts=0, failures=0, not_before=None
+        session, wake=position, parked="", attempts=0, failures=0, not_before=None
     )
 
 

@@ -143,7 +143,7 @@ class Leases:
             tx.put_lease(msgspec.structs.replace(lease, state=LeaseState.EXPIRED))
             kind, name = parse(lease.resource)
             session = tx.session(name) if kind == "session" else None
-            if session is not None:
+            if session is not None and session.deleted is None:
                 self._ended(tx, session, _lost(lease, "", tx.steady))
         return len(due) == limit
 

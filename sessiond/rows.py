@@ -61,6 +61,10 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
         """The last position that it shares with an ancestor; 0 when it is no fork."""
         return self.lineage[-1][1] if self.lineage else 0
 
+    def holder(self, position: int) -> int:
+        """Number of the session that holds the event at a position of this one's log."""
+        return next((source for source, upto in self.lineage if position <= upto), self.number)
+
     def has(self, number: int, position: int) -> bool:
         """Whether the event of session `number` at `position` is in this one's log."""
         if number == self.number:
@@ -157,6 +161,8 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """Resources."""
     events: tuple[str, ...] = ()
     """Event ids."""
+    workspaces: tuple[str, ...] = ()
+    """Whose blobs or documents it changes."""
     due: bool = False
     """Leases past their expiry, and their sessions."""
 

@@ -24,7 +24,9 @@ REASON_CHARACTERS = 1000
 
 def due_in(session: SessionRow, wall: int, steady: int) -> int | None:
     """Nanoseconds until the session is runnable, ≤ 0 when it is; None: not before it changes."""
-    if session.archived is not None or session.parked or session.driven:
+    if session.archived is not None or session.deleted is not None:
+        return None
+    if session.parked or session.driven:
         return None
     if session.wake > session.processed:
         wait = 0

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from carpal.chain import genesis
-from carpal.errors import invalid, refuse
+from carpal.errors import CarpalError, invalid, refuse
 from carpal.identity import Identity, Role
 from carpal.ids import check_id, check_name
 from carpal.status import Reason
@@ -80,7 +80,7 @@ def _check_types(caller: Identity, events: tuple[NewEvent, ...]) -> None:
 def create(tx: Transaction, caller: Identity, new: NewSession) -> SessionRow:
     """A new session with its first events; the same request again answers with the session."""
     check_id(new.session_id, "session_id")
-    _check_title(new.title)
+    check_title(new.title)
     check_map("metadata", new.metadata)
     check_map("labels", new.labels)
     append.check_events(new.events)
@@ -89,13 +89,7 @@ def create(tx: Transaction, caller: Identity, new: NewSession) -> SessionRow:
         raise invalid("wake", "needs an event that gives the session something to do")
     there = tx.session(new.session_id)
     if there is not None:
-        if there.request != new.request or not append.may_see(caller, there.workspace):
-            raise refuse(
-                Reason.ID_REUSED,
-                f"session {new.session_id!r} exists with other content",
-                session_id=new.session_id,
-            )
-        return there
+        return same(there, caller, new.request)
     session = tx.add_session(
         SessionRow(
             session_id=new.session_id,
@@ -113,6 +107,20 @@ def create(tx: Transaction, caller: Identity, new: NewSession) -> SessionRow:
     if not new.events:
         return session
     return append.write(tx, session, caller.uri, new.events, wake=new.wake).session
+
+
+def same(there: SessionRow, caller: Identity, request: bytes) -> SessionRow:
+    """The session that this very request made before, or ID_REUSED."""
+    if there.deleted is not None:
+        raise id_reused(there.session_id, "was deleted, and an id is never used again")
+    if there.request != request or not append.may_see(caller, there.workspace):
+        raise id_reused(there.session_id, "exists with other content")
+    return there
+
+
+def id_reused(session_id: str, why: str) -> CarpalError:
+    """ID_REUSED, in words."""
+    return refuse(Reason.ID_REUSED, f"session {session_id!r} {why}", session_id=session_id)
 
 
 def update(tx: Transaction, caller: Identity, change: Update) -> SessionRow:
@@ -137,7 +145,7 @@ def update(tx: Transaction, caller: Identity, change: Update) -> SessionRow:
         metadata=_patched(session.metadata, change.metadata),
         labels=_patched(session.labels, change.labels),
     )
-    _check_title(changed.title)
+    check_title(changed.title)
     check_map("metadata", changed.metadata)
     check_map("labels", changed.labels)
     tx.add_update_request(session, change.event_id, change.request)
@@ -163,7 +171,8 @@ def archive(tx: Transaction, caller: Identity, session_id: str) -> SessionRow:
     return session
 
 
-def _check_title(title: str) -> None:
+def check_title(title: str) -> None:
+    """INVALID_FIELD when it is too long."""
     if len(title.encode()) > TITLE_BYTES:
         raise invalid("title", f"must be at most {TITLE_BYTES} bytes")
 

@@ -27,6 +27,12 @@ BEGIN SELECT RAISE(ABORT, 'a redaction is never changed'); END;
 CREATE TRIGGER redactions_are_not_removed BEFORE DELETE ON redactions
 WHEN EXISTS (SELECT 1 FROM events WHERE session = OLD.session AND position = OLD.position)
 BEGIN SELECT RAISE(ABORT, 'a redaction is never removed'); END;
+CREATE TRIGGER tombstones_stay BEFORE UPDATE OF deleted, importing ON sessions
+WHEN (OLD.deleted IS NOT NULL AND NEW.deleted IS NOT OLD.deleted) OR NEW.importing > OLD.importing
+BEGIN SELECT RAISE(ABORT, 'a tombstone is never changed'); END;
+CREATE TRIGGER sessions_are_not_removed BEFORE DELETE ON sessions
+WHEN OLD.importing = 0 OR EXISTS (SELECT 1 FROM events WHERE session = OLD.number)
+BEGIN SELECT RAISE(ABORT, 'a session is never removed'); END;
 -- INSERT OR REPLACE removes rows without the triggers above: hence id and number.
 CREATE TRIGGER events_leave_no_gap BEFORE INSERT ON events
 WHEN NEW.position IS NOT

@@ -5,7 +5,7 @@ Rules (who may append, which epoch is stale) live in `append`, `sessions` and
 refuses on its own to change or remove an event or to leave a gap.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from sessiond.rows import (
     Slice,
     SliceQuery,
 )
+from sessiond.store_erasing import Erasable, Eraser
 
 
 class StoreFull(Exception):
@@ -27,6 +28,10 @@ class StoreFull(Exception):
 
 class StoreBroken(Exception):
     """The store failed in a way that leaves its state unknown: stop, and start anew."""
+
+
+class StoreCorrupt(StoreBroken):
+    """What is on disk is not what was written. Names the file."""
 
 
 class StoreUnavailable(Exception):
@@ -43,6 +48,10 @@ class Transaction(Protocol):
     writes: int
     """How many writes were made so far; a refused request must have made none."""
 
+    @property
+    def eraser(self) -> Eraser:
+        """Redaction and removal."""
+
     def session(self, session_id: str) -> SessionRow | None:
         """The session, with what this transaction did to it."""
 
@@ -55,7 +64,10 @@ class Transaction(Protocol):
     def find_event(self, session: SessionRow, event_id: str) -> EventRow | None:
         """The event of a session's log with that id, inherited ones too."""
 
-    def add_events(self, session: SessionRow, events: Sequence[EventRow]) -> None:
+    def event_at(self, session: SessionRow, position: int) -> EventRow | None:
+        """The event at a position of a session's log, inherited ones too."""
+
+    def add_events(self, session: SessionRow, events: Collection[EventRow]) -> None:
         """Store events that continue the session's positions."""
 
     def update_request(self, session: SessionRow, event_id: str) -> bytes | None:
@@ -113,6 +125,10 @@ class Store(Protocol):
 
 class Reader(Protocol):
     """A read-only view: sees each transaction whole. Used by one thread at a time."""
+
+    @property
+    def erasable(self) -> Erasable:
+        """What there is to erase."""
 
     def snapshot(self) -> AbstractContextManager[object]:
         """What is read in this block is of one moment."""

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, closing
 
 from sessiond.rows import EventRow, LeaseRow, SessionRow, Slice, SliceQuery
 from sessiond.sql.connection import Connection, Row, marks
+from sessiond.sql.erasing import SqlErasable
 from sessiond.sql.events import EVENT_COLUMNS, EventReader, Names
 from sessiond.sql.rows import LEASE_COLUMNS, SESSION_COLUMNS, lease_row, session_row
 
@@ -35,6 +36,7 @@ class SqlReader:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.erasable = SqlErasable(connection)
         self._events = EventReader(connection, Names(connection))
 
     def snapshot(self) -> AbstractContextManager[object]:

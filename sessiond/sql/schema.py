@@ -56,10 +56,10 @@ CREATE INDEX sessions_by_workspace ON sessions (workspace, number);
 CREATE INDEX sessions_with_work ON sessions (number)
   WHERE archived IS NULL AND deleted IS NULL AND parked = ''
     AND (wake > processed OR wake_at IS NOT NULL);
--- Tombstones whose events may have to go; `purges` says up to where they went.
+CREATE INDEX sessions_importing ON sessions (changed) WHERE importing = 1;
+-- Tombstones with events that are to go.
 CREATE TABLE purges (
-  session {int} PRIMARY KEY,
-  done {int} NOT NULL
+  session {int} PRIMARY KEY
 ){strict};
 
 CREATE TABLE lineage (

@@ -72,8 +72,11 @@ class Model:
                 return Reason.ID_REUSED
             if not same:
                 log.append(event)
+        last = max(log.index(event) for event in group.events) + 1
         if group.wake and len(log) > len(self.log):
             self.wake = len(log)
+        elif group.wake and last > max(self.wake, self.processed):
+            self.wake = last
         self.log = log
         return 1 + [e.id for e in log].index(group.events[0].id)
 
