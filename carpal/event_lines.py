@@ -26,14 +26,22 @@ T = TypeVar("T")
 _SECOND = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - all here is UTC, and written with a Z
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z", re.ASCII)
-_SPELLINGS: tuple[dict[str, Any], ...] = tuple(
-    {"ensure_ascii": ascii_only, "separators": separators, "allow_nan": False}
+_SPELLINGS = tuple(
+    json.JSONEncoder(ensure_ascii=ascii_only, separators=separators, allow_nan=False)
     for separators in ((",", ":"), (", ", ": "))
     for ascii_only in (False, True)
 )
 """Compact before spaced, as most events are written."""
+_LINE, _ASCII_LINE = _SPELLINGS[2:]
 _DEEP = 200
 """How much of Python's limit on nesting is left to whoever reads a line."""
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 class Malformed(ValueError):
@@ -43,15 +51,15 @@ class Malformed(ValueError):
 def dumps(value: Any) -> bytes:
     """A value as one line, without its newline."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        return _LINE.encode(value).encode()
     except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can say
-        return json.dumps(value, allow_nan=False).encode()
+        return _ASCII_LINE.encode(value).encode()
 
 
 def loads(line: bytes) -> Any:
     """The value of a line, or Malformed."""
     try:
-        return json.loads(line, parse_constant=_no_constant)
+        return _DECODER.decode(line.decode())
     except (ValueError, RecursionError):
         raise Malformed("is not JSON, or is cut short") from None
 
@@ -79,7 +87,8 @@ def event_object(event: types_pb2.Event) -> dict[str, Any]:
             "time": time_text(event.redaction.time),
             "reason": event.redaction.reason,
         }
-    if not exact and (event.data or not event.HasField("redaction")):
+    # A redacted event has no data; one that has some is for the chain's check to find.
+    if event.data if event.HasField("redaction") else not exact:
         fields["data_base64"] = base64.b64encode(event.data).decode()
     return fields
 
@@ -192,8 +201,8 @@ def _shown(event: types_pb2.Event) -> tuple[Any, bool]:
 def _parsed(data: bytes) -> Any:
     """The value of JSON that a line around it does not make too deep to be read."""
     if data.count(b"[") + data.count(b"{") > _DEEP:
-        json.loads(b"[" * _DEEP + data + b"]" * _DEEP)
-    return json.loads(data, parse_constant=_no_constant)
+        _DECODER.decode("[" * _DEEP + data.decode() + "]" * _DEEP)
+    return _DECODER.decode(data.decode())
 
 
 def _bytes_of(value: Any, digest: bytes) -> bytes:
@@ -216,8 +225,4 @@ def _spellings(value: Any) -> Iterator[bytes]:
     for spelling in _SPELLINGS:
         # Half of a surrogate pair is written by an escape alone.
         with contextlib.suppress(UnicodeEncodeError):
-            yield json.dumps(value, **spelling).encode()
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+            yield spelling.encode(value).encode()

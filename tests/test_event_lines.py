@@ -126,6 +126,14 @@ def test_a_redacted_event_has_no_data_and_says_who_when_and_why() -> None:
     }
 
 
+@pytest.mark.parametrize("data", [b"null", b"{}", b"odd"])
+def test_data_that_a_redaction_left_is_not_lost_from_view(data: bytes) -> None:
+    (event,) = log(data)
+    redact(event)
+    event.data = data
+    assert event_of(loads(dumps(event_object(event)))) == event
+
+
 def test_a_time_keeps_its_nanoseconds() -> None:
     (event,) = log(b"{}")
     assert event_object(event)["time"] == "2027-01-15T08:00:00.124456789Z"
