@@ -1,6 +1,7 @@
 """The sessiond process: opens its store, serves it, and stops cleanly."""
 
 import asyncio
+import gc
 import logging
 import sys
 from pathlib import Path
@@ -16,11 +17,12 @@ from carpal.server import serve
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, server_credentials
 from carpal.v1.session_pb2_grpc import add_SessionServicer_to_server
+from sessiond.blobs import BLOB_CAP
 from sessiond.clock import SystemClock
 from sessiond.parts import running
 from sessiond.service import SessionService
 from sessiond.sqlite import SqliteStore
-from sessiond.store import StoreBroken
+from sessiond.store import StoreBroken, StoreCorrupt
 from sessiond.tickets import Tickets
 
 _log = logging.getLogger(__name__)
@@ -29,11 +31,16 @@ _SWITCH_SECONDS = 0.0005
 """How long a thread may keep the interpreter from another. The writing thread gives it up at
 every statement; at the default, 5 ms, a busy event loop makes each of those wait as long."""
 
+_GARBAGE = 50_000
+"""New objects after which cycles are looked for. Rows and messages make none; at the default,
+700, every batch pays for looking."""
+
 
 class SessiondConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings; each is a flag, a `CARPAL_*` variable or a key of sessiond.toml."""
 
     listen: str = "127.0.0.1:7440"
+    blob_cap: int = BLOB_CAP
 
 
 async def run(
@@ -49,8 +56,10 @@ async def run(
             action="issue one with `carpal vault issue sessiond NAME`",
         )
     sys.setswitchinterval(_SWITCH_SECONDS)
+    gc.freeze()
+    gc.set_threshold(_GARBAGE)
     store = SqliteStore(state / "sessiond" / "sessions.db", SystemClock())
-    async with running(store, loaded.identity.uri) as parts:
+    async with running(store, loaded.identity.uri, blob_cap=config.blob_cap) as parts:
         # Abstract to mypy alone: what is not overridden answers NOT_BUILT.
         service = SessionService(parts, Tickets(files))  # type: ignore[abstract]
 
@@ -64,6 +73,12 @@ async def run(
             _log.info("sessiond serves", extra={"address": server.address})
             try:
                 await until_stopped(stop, broken, timer)
+            except StoreCorrupt as error:
+                raise refuse(
+                    Reason.DATA_CORRUPT,
+                    str(error),
+                    action="restore a backup: `carpal sessiond restore --from FILE --replace`",
+                ) from error
             except StoreBroken as error:
                 raise refuse(
                     Reason.INTERNAL,

@@ -1,12 +1,28 @@
-"""Reading beside the writer: a few threads, each read on its own read-only view."""
+"""Reading beside the writer: a few threads, each read on its own read-only view.
+
+A read that fails harms its caller alone: other sessions may be whole, and the writer
+finds out for itself whether it can go on.
+"""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import TypeVar
 
-from sessiond.store import Reader, Store
+from carpal.errors import refuse
+from carpal.status import Reason
+from sessiond.store import (
+    Reader,
+    Store,
+    StoreBroken,
+    StoreCorrupt,
+    StoreFull,
+    StoreUnavailable,
+)
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -25,7 +41,10 @@ class Readers:
             self._free.put(view)
 
     async def run(self, read: Callable[[Reader], T]) -> T:
-        """The answer of `read`, which gets a view for its own."""
+        """The answer of `read`, which gets a view for its own.
+
+        DATA_CORRUPT, STORE_FULL, UNAVAILABLE or INTERNAL when the store fails.
+        """
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._with_view, read)
 
     async def close(self) -> None:
@@ -38,5 +57,15 @@ class Readers:
         view = self._free.get()
         try:
             return read(view)
+        except StoreCorrupt as error:
+            _log.error("a read met damage", extra={"problem": str(error)})
+            raise refuse(Reason.DATA_CORRUPT, str(error)) from error
+        except StoreFull as error:
+            raise refuse(Reason.STORE_FULL, "the disk that holds the sessions is full") from error
+        except StoreUnavailable as error:
+            raise refuse(Reason.UNAVAILABLE, "the store does not answer") from error
+        except StoreBroken as error:
+            _log.error("a read failed", extra={"problem": str(error)})
+            raise refuse(Reason.INTERNAL, str(error)) from error
         finally:
             self._free.put(view)

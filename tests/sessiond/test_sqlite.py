@@ -13,7 +13,7 @@ import pytest
 
 from carpal.chain import data_digest
 from carpal.status import Reason
-from sessiond import sqlite
+from sessiond import sqlite_checkpoint
 from sessiond.append import append
 from sessiond.rows import EventRow, Group, NewEvent, SliceQuery
 from sessiond.sql import reader as sql_reader
@@ -21,7 +21,7 @@ from sessiond.sql.events import checksum
 from sessiond.sql.reader import SqlReader, slice_statement
 from sessiond.sql.schema import VERSION
 from sessiond.sqlite import SqliteStore
-from sessiond.sqlite_connection import SqliteConnection
+from sessiond.sqlite_connection import SqliteConnection, open_raw
 from sessiond.sqlite_schema import APPLICATION_ID
 from sessiond.store import StoreBroken, StoreFull
 from tests.sessiond.clocks import FakeClock
@@ -111,8 +111,8 @@ def test_a_second_opening_of_the_file_is_refused_while_the_first_lasts(tmp_path:
 def test_a_file_of_a_newer_sessiond_is_not_opened(tmp_path: Path) -> None:
     path = tmp_path / "new.db"
     SqliteStore(path, FakeClock()).close()
-    with closing(sqlite3.connect(path)) as tool:
-        tool.execute(f"PRAGMA user_version = {VERSION + 1}")
+    with closing(open_raw(str(path))) as raw:
+        raw.pragma("user_version", VERSION + 1)
     with refused(Reason.CONFIG_INVALID) as error:
         SqliteStore(path, FakeClock())
     assert "newer sessiond" in str(error.value)
@@ -233,7 +233,7 @@ def test_a_page_of_sessions_and_the_work_at_a_start_walk_an_index(store: SqliteS
 def test_the_write_ahead_log_is_copied_back_and_does_not_grow_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "_RESET_PAGES", 300)
+    monkeypatch.setattr(sqlite_checkpoint, "RESET_PAGES", 300)
     clock = FakeClock()
     store = SqliteStore(tmp_path / "s.db", clock)
     desk = Desk(store, clock)

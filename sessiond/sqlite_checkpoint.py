@@ -1,0 +1,103 @@
+"""Copying the write-ahead log back to the file, beside the writer.
+
+A checkpoint inside a commit makes that commit wait for it; so it has a connection and
+a thread of its own, and the writer only starts the log over when that costs no wait.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+import apsw
+
+from sessiond.sqlite_connection import BUSY_MS, open_raw
+
+_log = logging.getLogger(__name__)
+
+_CHECKPOINT_PAGES = 1_000
+"""Pages in the write-ahead log from which on it is copied back."""
+RESET_PAGES = 32_768
+"""128 MiB. Under constant load a checkpoint never finds the log at rest, so it would grow."""
+
+
+class Checkpointer:
+    """Follows a writer's commits by its `wal_grew`, and copies in a thread."""
+
+    def __init__(
+        self, path: str, committed: Callable[[int], None], copied_back: Callable[[], None]
+    ) -> None:
+        """`committed` is told the log's length in frames after each commit; `copied_back` that
+        all of it is in the file. The first in the writing thread, the second in another."""
+        self.pages = 0
+        """In the log, as of the last commit."""
+        self._committed = committed
+        self._copied_back = copied_back
+        self._retry_at = RESET_PAGES
+        self._connection = open_raw(path)
+        self._wanted = threading.Event()
+        self._stopped = False
+        self._failed = False
+        self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
+        self._thread.start()
+
+    def wal_grew(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        """SQLite calls this after each commit."""
+        self.pages = pages
+        self._committed(pages)
+        if pages >= _CHECKPOINT_PAGES:
+            self._wanted.set()
+        return apsw.SQLITE_OK
+
+    def start_over(self, writer: apsw.Connection) -> None:
+        """Between the writer's transactions: keep the log short, but wait for nobody.
+
+        A long read, such as a backup, keeps what it sees; the log grows until it is done.
+        """
+        if self.pages < RESET_PAGES:
+            self._retry_at = RESET_PAGES
+            return
+        if self.pages < self._retry_at:
+            return
+        self._retry_at = self.pages + _CHECKPOINT_PAGES
+        writer.set_busy_timeout(0)
+        try:
+            writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+            self._copied_back()
+        except (apsw.BusyError, apsw.LockedError):
+            _log.debug("the write-ahead log is being read, and grows")
+        except apsw.Error as error:
+            self._say_failed(error)
+        finally:
+            writer.set_busy_timeout(BUSY_MS)
+
+    def stop(self) -> None:
+        """Finish the checkpoint that runs, if one does."""
+        self._stopped = True
+        self._wanted.set()
+        self._thread.join()
+        self._connection.close()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            if self._stopped:
+                return
+            self._wanted.clear()
+            try:
+                frames, copied = self._connection.wal_checkpoint(
+                    mode=apsw.SQLITE_CHECKPOINT_PASSIVE
+                )
+            except (apsw.BusyError, apsw.LockedError):
+                _log.debug("checkpoint postponed")  # the next commit asks again
+            except apsw.Error as error:
+                self._say_failed(error)
+            else:
+                self._failed = False
+                if frames == copied:
+                    self._copied_back()
+
+    def _say_failed(self, error: apsw.Error) -> None:
+        """Nothing is lost: the log holds it. On a full disk it goes on once there is room."""
+        if not self._failed:  # once, not after each commit
+            _log.error("checkpoint failed", extra={"error": str(error)})
+        self._failed = True

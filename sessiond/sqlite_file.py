@@ -1,0 +1,179 @@
+"""Opening the file: made whole or not at all, and looked over before anything is served.
+
+What is damaged, foreign or newer is refused in words, and left as it was found.
+"""
+
+import logging
+import os
+import time
+from pathlib import Path
+
+import apsw
+
+from carpal.errors import CarpalError, refuse
+from carpal.status import Reason
+from sessiond.sql.check import check_heads
+from sessiond.sql.schema import VERSION
+from sessiond.sqlite_connection import RESERVED, SqliteConnection, open_raw, sqlite_errors
+from sessiond.sqlite_lock import StoreLock, damaged
+from sessiond.sqlite_schema import APPLICATION_ID, SCHEMA
+from sessiond.store import StoreBroken, StoreCorrupt, StoreFull
+
+_log = logging.getLogger(__name__)
+
+PAGE_BYTES = 4096
+CHECK_SECONDS = 60.0
+"""For looking over the whole file at a start; at 0.5 GB a second or more when it is cached.
+What is left is checked page by page as it is read, like all the rest."""
+
+_MAGIC = b"SQLite format 3\0"
+# recursive_triggers: or INSERT OR REPLACE would remove rows past the triggers.
+# secure_delete: what was redacted or deleted is overwritten, not only unlinked.
+_SETTINGS = (
+    "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA recursive_triggers = ON;"
+    "PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON"
+)
+
+
+def open_store(path: Path, lock: StoreLock) -> SqliteConnection:
+    """Open the store, or make it; CONFIG_INVALID, DATA_CORRUPT or STORE_FULL, naming the file."""
+    try:
+        if not path.exists():
+            _create(path)
+            lock.nothing_noted()
+        _check_header(path)
+        connection = SqliteConnection(str(path))
+        try:
+            path.chmod(0o600)
+            # The next line reads the write-ahead log, and SQLite drops what is not whole.
+            _check_schema(path, connection)
+            with sqlite_errors(connection.raw):
+                frames, _ = connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+                lock.check(frames)
+                connection.raw.execute(_SETTINGS).fetchall()
+            check_whole(path, connection)
+        except BaseException:
+            # Nor is what was found made worse: closing would copy the log back and remove it.
+            connection.raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            connection.close()
+            raise
+    except (StoreBroken, StoreFull) as error:
+        raise refusal(path, error) from None
+    return connection
+
+
+def check_whole(path: Path, connection: SqliteConnection) -> None:
+    """DATA_CORRUPT unless every page is what was written, and every head is its log's end."""
+    began = time.monotonic()
+    raw = connection.raw
+    raw.set_progress_handler(lambda: time.monotonic() - began > CHECK_SECONDS, 100_000)
+    try:
+        with sqlite_errors(raw):
+            said = raw.execute("PRAGMA quick_check(1)").fetchall()
+            wrong = "" if said == [("ok",)] else str(said[0][0])
+        wrong = wrong or check_heads(connection)
+    except StoreBroken as error:
+        if not isinstance(error.__cause__, apsw.InterruptError):
+            raise
+        _log.warning(
+            "not all of the store was looked over; the rest is checked as it is read",
+            extra={"file": str(path), "seconds": CHECK_SECONDS},
+        )
+        return
+    finally:
+        raw.set_progress_handler(None)
+    if wrong:
+        raise damaged(path, " ".join(wrong.split()))
+    _log.info(
+        "the store is whole",
+        extra={
+            "file": str(path),
+            "bytes": path.stat().st_size,
+            "seconds": round(time.monotonic() - began, 3),
+        },
+    )
+
+
+def refusal(path: Path, error: StoreBroken | StoreFull) -> CarpalError:
+    """What a person is told when the store cannot be opened or goes on no more."""
+    if isinstance(error, StoreFull):
+        return refuse(
+            Reason.STORE_FULL,
+            f"the disk that holds {path} is full",
+            action="free some space, then start again",
+        )
+    if isinstance(error, StoreCorrupt):
+        return damaged(path, str(error.__cause__ or error))
+    return refuse(
+        Reason.CONFIG_INVALID,
+        f"{path} cannot be opened: {error}",
+        action="check the folder's owner, and that its disk has room",
+    )
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in it durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _create(path: Path) -> None:
+    """Under another name until it is whole: an empty file is never taken for a new store."""
+    wal = path.with_name(path.name + "-wal")
+    if wal.exists():
+        raise damaged(path, f"it is missing, and {wal.name} is there")
+    new = path.with_name(path.name + ".new")
+    for name in (new, new.with_name(new.name + "-wal"), new.with_name(new.name + "-shm")):
+        name.unlink(missing_ok=True)
+    raw = open_raw(str(new), create=True)
+    try:
+        with sqlite_errors(raw):
+            raw.reserve_bytes("main", RESERVED)
+            raw.execute(
+                f"PRAGMA page_size = {PAGE_BYTES}; PRAGMA journal_mode = WAL;"
+                f"PRAGMA synchronous = FULL; BEGIN IMMEDIATE; {SCHEMA}"
+                f"PRAGMA application_id = {APPLICATION_ID};"
+                f"PRAGMA user_version = {VERSION}; COMMIT"
+            ).fetchall()
+            raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    finally:
+        raw.close()
+    new.chmod(0o600)
+    new.rename(path)
+    sync_folder(path.parent)
+
+
+def _check_header(path: Path) -> None:
+    """Before SQLite looks: from here it learns whether pages have checksums at all."""
+    with path.open("rb") as file:
+        header = file.read(100)
+    if not header:
+        raise damaged(path, "it is empty")
+    if header[:16] != _MAGIC or int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+        raise refuse(
+            Reason.CONFIG_INVALID,
+            f"{path} is not a session store",
+            action="choose another file, or restore a backup: `carpal sessiond restore`",
+        )
+    if header[20] != RESERVED:
+        raise damaged(path, "its pages have no checksums")
+
+
+def _check_schema(path: Path, connection: SqliteConnection) -> None:
+    with sqlite_errors(connection.raw):
+        version = connection.raw.pragma("user_version")
+    if version > VERSION:
+        raise refuse(
+            Reason.CONFIG_INVALID,
+            f"{path} was written by a newer sessiond (schema {version}, this one knows {VERSION})",
+            action="run the newer sessiond",
+        )
+    if version < VERSION:
+        raise refuse(
+            Reason.CONFIG_INVALID,
+            f"{path} was written by a sessiond before the first release (schema {version})",
+            action="choose another --state-dir",
+        )
