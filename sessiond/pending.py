@@ -30,6 +30,10 @@ class Pending(Generic[K, V]):
         self._values[key] = value
         self._ready.set()
 
+    def get(self, key: K) -> V | None:
+        """The key's value that waits; none when none does."""
+        return self._values.get(key)
+
     def discard(self, key: K) -> None:
         """The key's value no longer matters."""
         self._values.pop(key, None)

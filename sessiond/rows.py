@@ -4,6 +4,7 @@ Rows are frozen so that the writer can hand what it committed to the event
 loop, and keep it for the next transaction, without copies.
 """
 
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
 import msgspec
@@ -198,3 +199,5 @@ class Changes(msgspec.Struct, frozen=True):
 
     sessions: tuple[SessionRow, ...] = ()
     leases: tuple[LeaseRow, ...] = ()
+    events: Mapping[str, Sequence[EventRow]] = {}  # noqa: RUF012 - never changed
+    """By session id. What another process appended is not here: its session is above."""
