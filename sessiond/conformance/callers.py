@@ -69,17 +69,18 @@ async def connected(
             loaded = files.load_valid()
             channel = await stack.enter_async_context(dial(endpoint, Role.SESSIOND, files))
             callers[seat] = Caller(loaded.identity, loaded.ca, SessionStub(channel), endpoint)
-        await _probe(endpoint, next(iter(callers.values())))
+        await reach(callers)
         yield callers
 
 
-async def _probe(endpoint: str, caller: Caller) -> None:
-    """Ask for what does not exist: any answer will do."""
+async def reach(callers: Mapping[str, Caller]) -> None:
+    """UNREACHABLE unless the service answers somebody: it is asked for what does not exist."""
+    caller = next(iter(callers.values()))
     request = pb.GetSessionRequest(session_id=new_id("none"))
     try:
         await caller.stub.GetSession(request, timeout=PROBE_SECONDS)
     except grpc.RpcError as error:
-        refusal = from_rpc(error, f"the service at {endpoint}")
+        refusal = from_rpc(error, f"the service at {caller.endpoint}")
         if isinstance(refusal, Unreachable):
             raise refusal from None
 

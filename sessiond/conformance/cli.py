@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections import Counter
+from contextlib import aclosing
 from pathlib import Path
 
 import click
@@ -47,8 +48,13 @@ def check(  # noqa: PLR0917 - click passes each by name
 
     async def make() -> Counter[str]:
         count = Counter[str]()
-        async with callers.connected(endpoint, found) as connected:
-            async for verdict in verdicts(checks, connected, scale):
+        async with (
+            callers.connected(endpoint, found) as connected,
+            aclosing(verdicts(checks, connected, scale)) as judged,
+        ):
+            async for verdict in judged:
+                if verdict.verdict == "fail":
+                    await callers.reach(connected)  # when it is gone, the rest says nothing
                 count[verdict.verdict] += 1
                 if as_json:
                     click.echo(json.dumps(verdict._asdict()))

@@ -1,7 +1,7 @@
 """Running checks: several at once where that is safe, each bounded in time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from sessiond.conformance.bench import Bench
 from sessiond.conformance.callers import Caller
@@ -30,7 +30,7 @@ async def judge(check: Check, callers: dict[str, Caller], scale: float = 1.0) ->
 
 async def verdicts(
     checks: Sequence[Check], callers: dict[str, Caller], scale: float = 1.0
-) -> AsyncIterator[Verdict]:
+) -> AsyncGenerator[Verdict, None]:
     """Each check's verdict, in order, as it comes; those that must be alone come last."""
     room = asyncio.Semaphore(AT_ONCE)
 

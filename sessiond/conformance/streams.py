@@ -1,5 +1,6 @@
 """The contract's streams, as checks read and write them."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Generic, TypeVar
 
@@ -68,8 +69,12 @@ class Lane:
         )
 
     async def write(self, groups: Iterable[types_pb2.AppendGroup]) -> None:
-        """Send one frame."""
-        await self._call.write(pb.AppendRequest(groups=groups))
+        """Send one frame; a stream that ended before raises the reason."""
+        try:
+            await self._call.write(pb.AppendRequest(groups=groups))
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            await self._call.read()  # raises why the stream ended; the write only that it did
+            raise
 
     async def ack(self) -> types_pb2.AppendAck:
         """The next group's ack, whatever it says."""

@@ -139,9 +139,10 @@ async def beyond_what_is_held(bench: Bench) -> None:
     info = _info(data)
     with refused(Reason.INVALID_FIELD):
         await bench.operator.PutBlob(_pieces(data, info, start=PIECE))
-    info.size = PIECE
+    short = _info(data[:1000])
+    short.size = 999
     with refused(Reason.INVALID_FIELD):
-        await bench.operator.PutBlob(_pieces(data, info))
+        await bench.operator.PutBlob(_pieces(data[:1000], short))
 
 
 @group

@@ -196,7 +196,7 @@ async def page_token(bench: Bench) -> None:
     token = (await bench.brain.ListDocuments(first)).next_page_token
     for other in (
         pb.ListDocumentsRequest(kind="environment", workspace=workspace, page_token=token),
-        pb.ListDocumentsRequest(kind="agent", workspace=workspace, page_token=token[:-1]),
+        pb.ListDocumentsRequest(kind="agent", workspace=workspace, page_token=token[::-1]),
     ):
         with refused(Reason.INVALID_FIELD):
             await bench.brain.ListDocuments(other)

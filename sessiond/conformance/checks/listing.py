@@ -62,7 +62,7 @@ async def page_token(bench: Bench) -> None:
     for other in (
         pb.ListSessionsRequest(workspace=workspace, include_archived=True, page_token=token),
         pb.ListSessionsRequest(workspace=bench.fresh("check"), page_token=token),
-        pb.ListSessionsRequest(workspace=workspace, page_token=token[:-1]),
+        pb.ListSessionsRequest(workspace=workspace, page_token=token[::-1]),
     ):
         with refused(Reason.INVALID_FIELD):
             await bench.brain.ListSessions(other)
