@@ -129,6 +129,13 @@ def _target(out: str) -> Iterator[Callable[[bytes], object]]:
         sys.stdout.buffer.flush()
         return
     path = Path(out)
+    if path.exists() and not path.is_file():  # a pipe or a device: its name is not ours to take
+        try:
+            with path.open("wb") as file:
+                yield file.write
+        except OSError as error:
+            raise _unwritable(out, error) from None
+        return
     scratch = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     try:
         descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -138,6 +145,10 @@ def _target(out: str) -> Iterator[Callable[[bytes], object]]:
             os.fsync(file.fileno())
         scratch.rename(path)
     except OSError as error:
-        raise invalid("--out", f"{out} cannot be written ({error.strerror})") from None
+        raise _unwritable(out, error) from None
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def _unwritable(out: str, error: OSError) -> CarpalError:
+    return invalid("--out", f"{out} cannot be written ({error.strerror})")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from carpal.errors import invalid, refuse
+from carpal.errors import CarpalError, invalid, refuse
 from carpal.event_lines import Malformed, loads
 from carpal.export import End, head_object, signed_of, signed_text
 from carpal.operator.asking import checked, get_session, get_signed, run
@@ -36,6 +36,8 @@ _HEAD = re.compile(r"(\d{1,19}):([0-9a-fA-F]{64})", re.ASCII)
 @operator_options
 def head(*, found: Found, session_id: str, out: Path | None, as_json: bool) -> int:
     """Print where a log stands, as POSITION:HASH: what `verify` compares it with later."""
+    if out is not None and out.exists() and not out.is_file():
+        raise invalid("--out", f"{out} is not a file")
 
     async def main(operator: Operator) -> int:
         info, signed = await get_signed(operator, session_id)
@@ -89,7 +91,7 @@ def verify(
         if kept_head is not None:
             findings.expect(kept_head)
         if kept_signed is not None:
-            findings.expect_signed(kept_signed, authority or found().files.ca.read_bytes())
+            findings.expect_signed(kept_signed, authority or _own_authority(found))
 
     def say(findings: Findings) -> int:
         click.echo(json.dumps(findings.report()) if as_json else findings.text())
@@ -136,6 +138,15 @@ def _of_file(path: str, expect: Callable[[Findings], None], authority: bytes) ->
                     if authority:
                         findings.end_signed(entry.head, entry.signed, authority)
     return findings
+
+
+def _own_authority(found: Callable[[], Found]) -> bytes:
+    try:
+        return found().files.ca.read_bytes()
+    except CarpalError as error:
+        raise refuse(
+            error.reason, error.message, action="say with --ca FILE who may have signed"
+        ) from None
 
 
 def _head_of(text: str) -> types_pb2.ChainHead:

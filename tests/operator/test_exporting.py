@@ -67,6 +67,15 @@ async def test_a_log_of_many_slices_is_exported_whole(
     assert ended.stdout.startswith("sesn_1 is whole: 600 events\n")
 
 
+async def test_a_device_is_written_to_and_not_replaced(server: Serving, carpal: Command) -> None:
+    await create(server)
+    ended = await carpal("session", "export", SESSION, "--out", "/dev/stdout")
+    assert ended.code == 0, ended.stderr
+    assert ended.stdout.startswith('{"carpal_export": 1')
+    assert ended.stdout.endswith("3 events and 0 blobs in /dev/stdout\n")
+    assert (await carpal("session", "head", SESSION, "--out", "/dev/null")).code == 2
+
+
 async def test_what_cannot_be_written_is_one_line_and_leaves_nothing(
     server: Serving, carpal: Command, tmp_path: Path
 ) -> None:

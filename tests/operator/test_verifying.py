@@ -102,6 +102,20 @@ async def test_a_signed_head_is_found_again_and_names_its_signer(
     assert "the signed head proves nothing" in by_other.stdout
 
 
+async def test_who_knows_no_authority_is_told_to_name_one(
+    server: Serving, carpal: Command, stranger: Command, tmp_path: Path
+) -> None:
+    path, signed = await exported(carpal, tmp_path), tmp_path / "head.json"
+    await carpal("session", "head", SESSION, "--out", str(signed))
+    arguments = ("session", "verify", "--file", str(path), "--signed", str(signed))
+    ended = await stranger(*arguments)
+    assert (ended.code, ended.stderr.count("\n")) == (2, 1)
+    assert ended.stderr.endswith(": say with --ca FILE who may have signed\n")
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(server.pki.ca_pem)
+    assert (await stranger(*arguments, "--ca", str(ca))).code == 0
+
+
 async def test_the_signed_head_of_another_session_is_no_proof_of_this_one(
     server: Serving, carpal: Command, tmp_path: Path
 ) -> None:
