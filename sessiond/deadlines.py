@@ -22,6 +22,8 @@ LONGEST_SLEEP = 30 * SECOND
 """So that a step of the wall clock, which sets when sleepers wake, is noticed."""
 PAUSE = 5 * SECOND
 """Between tries to end leases that cannot be written. Nobody can use them meanwhile."""
+NEWS = SECOND // 4
+"""Between looks at leases that seem due here and are not in the store."""
 
 
 class Deadlines:
@@ -63,14 +65,19 @@ class Deadlines:
         """
         expiry = self._next_expiry()
         while expiry is not None and expiry <= self._clock.steady():
+            before, more = expiry, False
             try:
-                await self._writer.run(self._rules.expire, needs=Needs(due=True))
+                more = await self._writer.run(self._rules.expire, needs=Needs(due=True))
             except CarpalError as error:
                 if error.reason not in (Reason.STORE_FULL, Reason.UNAVAILABLE):
                     raise
                 _log.error("expired leases not ended", extra={"problem": error.message})
                 self._paused_until = self._clock.steady() + PAUSE
             expiry = self._next_expiry()
+            if expiry == before and not more:
+                # Another process renewed it or ended it, which is about to be told here.
+                self._paused_until = self._clock.steady() + NEWS
+                expiry = self._next_expiry()
         self._board.advance()
 
     def _next_expiry(self) -> int | None:

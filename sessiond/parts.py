@@ -71,7 +71,7 @@ async def running(store: Store, source: str) -> AsyncIterator[Parts]:
     board.update(await readers.run(lambda reader: reader.with_work()))
     writer.listen(parts.committed)
     writer.start()
-    following = asyncio.create_task(store.follow(parts.committed))
+    following = asyncio.create_task(store.follow(parts.committed, parts.tails.sessions))
     try:
         yield parts
     finally:

@@ -11,14 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import TypeVar
 
-from carpal.errors import refuse
+from carpal.errors import invalid, refuse
 from carpal.status import Reason
 from sessiond.store import (
+    REJECTED,
     Reader,
     Store,
     StoreBroken,
     StoreCorrupt,
     StoreFull,
+    StoreRejects,
     StoreUnavailable,
 )
 
@@ -56,7 +58,7 @@ class Readers:
     def _with_view(self, read: Callable[[Reader], T]) -> T:
         view = self._free.get()
         try:
-            return read(view)
+            return self._read(view, read)
         except StoreCorrupt as error:
             _log.error("a read met damage", extra={"problem": str(error)})
             raise refuse(Reason.DATA_CORRUPT, str(error)) from error
@@ -64,8 +66,19 @@ class Readers:
             raise refuse(Reason.STORE_FULL, "the disk that holds the sessions is full") from error
         except StoreUnavailable as error:
             raise refuse(Reason.UNAVAILABLE, "the store does not answer") from error
+        except StoreRejects as error:
+            raise invalid("text", REJECTED) from error
         except StoreBroken as error:
             _log.error("a read failed", extra={"problem": str(error)})
             raise refuse(Reason.INTERNAL, str(error)) from error
         finally:
             self._free.put(view)
+
+    @staticmethod
+    def _read(view: Reader, read: Callable[[Reader], T]) -> T:
+        try:
+            return read(view)
+        except StoreUnavailable as error:
+            # A view that lost its store while it lay idle finds out only when it is used.
+            _log.info("a read is tried again", extra={"problem": str(error)})
+            return read(view)

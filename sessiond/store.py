@@ -38,6 +38,18 @@ class StoreUnavailable(Exception):
     """It cannot be reached now. Whether the last commit happened may be unknown; try again."""
 
 
+class StoreConflict(StoreUnavailable):
+    """Another process's transaction was in the way; this one is undone: run it again."""
+
+
+class StoreRejects(Exception):
+    """It takes no such value. The transaction is undone; the store goes on."""
+
+
+REJECTED = "holds a character that this store does not take, such as NUL"
+"""What whoever sends such a value is told."""
+
+
 class Transaction(Protocol):
     """A write transaction as the rules see it. Used by one thread."""
 
@@ -113,10 +125,13 @@ class Store(Protocol):
     def reader(self) -> "Reader":
         """A new read-only view, for another thread."""
 
-    async def follow(self, changed: Callable[[Changes], None]) -> None:
+    async def follow(
+        self, changed: Callable[[Changes], None], tailed: Callable[[], Collection[str]]
+    ) -> None:
         """Tell, until cancelled, what other processes changed in a store that they share.
 
         Called in the event loop; what this process committed may be told once more.
+        `tailed` says which sessions' heads somebody waits for.
         """
 
     def close(self) -> None:

@@ -43,6 +43,10 @@ class Tails:
             for marks in self._by_session.get(session.session_id, ()):
                 marks.put(session.session_id, session.head)
 
+    def sessions(self) -> list[str]:
+        """Whose events somebody waits for."""
+        return list(self._by_session)
+
     def close(self) -> None:
         """The server stops: every tail is told."""
         self._closed = True

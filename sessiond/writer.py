@@ -14,10 +14,19 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from carpal.errors import CarpalError, refuse
+from carpal.errors import CarpalError, invalid, refuse
 from carpal.status import Reason
 from sessiond.rows import NOTHING, Changes, Needs
-from sessiond.store import Store, StoreBroken, StoreFull, StoreUnavailable, Transaction
+from sessiond.store import (
+    REJECTED,
+    Store,
+    StoreBroken,
+    StoreConflict,
+    StoreFull,
+    StoreRejects,
+    StoreUnavailable,
+    Transaction,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +36,8 @@ BATCH_JOBS = 1_000
 BATCH_BYTES = 8 * 1024 * 1024
 JOB_BYTES = 512
 """What a job weighs beside its request."""
+TRIES = 5
+"""Of a batch that other processes' transactions are in the way of."""
 IN_FLIGHT_BYTES = 64 * 1024 * 1024
 """Waiting or being committed; beyond it, requests wait to be taken and streams are not read."""
 
@@ -199,7 +210,7 @@ class Writer:
     def _commit(self, jobs: list[Job[Any]]) -> Changes:
         try:
             changes = self._together(jobs)
-        except (_Spoiled, StoreFull):
+        except (_Spoiled, StoreFull, StoreRejects, StoreConflict):
             changes = self._one_by_one(jobs)
         except StoreUnavailable as error:
             _log.warning("the store does not answer", extra={"problem": str(error)})
@@ -211,13 +222,21 @@ class Writer:
 
     def _together(self, jobs: list[Job[Any]]) -> Changes:
         """All jobs in one transaction; raises when one of them spoilt it."""
+        for _ in range(TRIES - 1):
+            try:
+                return self._once(jobs)
+            except StoreConflict as error:
+                _log.debug("a batch runs again", extra={"problem": str(error)})
+        return self._once(jobs)
+
+    def _once(self, jobs: list[Job[Any]]) -> Changes:
         try:
             tx = self._store.begin([job.needs for job in jobs])
             for job in jobs:
                 before = tx.writes
                 try:
                     job.outcome = job.apply(tx)
-                except (StoreFull, StoreBroken, StoreUnavailable):
+                except (StoreFull, StoreBroken, StoreUnavailable, StoreRejects):
                     raise
                 except Exception as error:
                     job.outcome = error  # raised to the one who asked
@@ -225,7 +244,7 @@ class Writer:
                     if tx.writes != before:
                         raise _Spoiled from error
             return self._store.commit()
-        except (_Spoiled, StoreFull, StoreUnavailable):
+        except (_Spoiled, StoreFull, StoreUnavailable, StoreRejects):
             self._store.rollback()
             raise
 
@@ -238,6 +257,9 @@ class Writer:
                 continue  # its outcome says why
             except StoreUnavailable:
                 self._lost(job)
+            except StoreRejects:
+                job.outcome = invalid("text", REJECTED)
+                self._undone(job)
             except StoreFull:
                 job.outcome = refuse(Reason.STORE_FULL, "the disk that holds the sessions is full")
                 self._undone(job)

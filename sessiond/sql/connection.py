@@ -28,8 +28,16 @@ class Connection(Protocol):
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         """Run one statement; all its rows."""
 
-    def stream(self, statement: str, values: Sequence[Any] = ()) -> Generator[Row]:
-        """Run one statement and yield rows as they are asked for; close it to stop early."""
+    def execute_all(self, queries: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Row]]:
+        """Run statements in order, in one round trip where there are any; the rows of each."""
+
+    def stream(
+        self, statement: str, values: Sequence[Any] = (), most: int | None = None
+    ) -> Generator[Row]:
+        """Run one statement and yield rows as they are asked for; close it to stop early.
+
+        `most` is how many rows there may be at most, where that is known.
+        """
 
     def pipelined(self) -> AbstractContextManager[object]:
         """Statements in this block may be sent together; their rows are not looked at."""

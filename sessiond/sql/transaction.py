@@ -62,6 +62,8 @@ class SqlTransaction:
         self._new_events: dict[tuple[int, str], EventRow] = {}
         """By session and id, in the order they are to be written."""
         self._changed_leases: dict[str, LeaseRow] = {}
+        self._new_leases: set[str] = set()
+        """Resources that had none before."""
 
     def begin(self, wall: int, steady: int, needs: Sequence[Needs]) -> None:
         """Start, and load what the batch will look at."""
@@ -77,9 +79,7 @@ class SqlTransaction:
         sessions = {session_id for need in needs for session_id in need.sessions}
         # Whoever changes a session's lease locks the session first.
         sessions |= {name[8:] for name in leases if name.startswith("session/")}
-        self._load_sessions(sessions)
-        self._load_leases(leases)
-        self._load_events({id for need in needs for id in need.events})
+        self._load(sessions, leases, {id for need in needs for id in need.events})
 
     def commit(self) -> Changes:
         """Write what changed and make it durable."""
@@ -95,10 +95,11 @@ class SqlTransaction:
             for run in chunks(rows):
                 self._connection.execute(insert_statement(len(run), self._blob), flat(run))
             self._write_leases(leases)
-        self._connection.commit()
+            self._connection.commit()
         self._stored_sessions.clear()
         self._new_events.clear()
         self._changed_leases.clear()
+        self._new_leases.clear()
         for kept in (self._sessions, self._leases):
             if len(kept) > _KEPT_ROWS:
                 kept.clear()
@@ -118,11 +119,12 @@ class SqlTransaction:
         self._stored_sessions.clear()
         self._new_events.clear()
         self._changed_leases.clear()
+        self._new_leases.clear()
 
     def session(self, session_id: str) -> SessionRow | None:
         """See `store.Transaction`."""
         if session_id not in self._sessions:
-            self._load_sessions([session_id])
+            self._load(sessions=[session_id])
         return self._sessions[session_id]
 
     def add_session(self, row: SessionRow) -> SessionRow:
@@ -164,7 +166,7 @@ class SqlTransaction:
             if new is not None and new.position <= upto:
                 return new
         if event_id not in self._known_events:
-            self._load_events([event_id])
+            self._load(events=[event_id])
         for number, event in self._known_events[event_id]:
             if session.has(number, event.position):
                 return event
@@ -225,12 +227,14 @@ class SqlTransaction:
     def lease(self, resource: str) -> LeaseRow | None:
         """See `store.Transaction`."""
         if resource not in self._leases:
-            self._load_leases([resource])
+            self._load(leases=[resource])
         return self._leases[resource]
 
     def put_lease(self, row: LeaseRow) -> None:
         """See `store.Transaction`."""
         self.writes += 1
+        if self.lease(row.resource) is None:
+            self._new_leases.add(row.resource)
         self._leases[row.resource] = self._changed_leases[row.resource] = row
 
     def due_leases(self, limit: int) -> list[LeaseRow]:
@@ -245,38 +249,44 @@ class SqlTransaction:
             self._connection.execute("SELECT value FROM meta WHERE key = 'generation'")[0][0]
         )
 
-    def _load_sessions(self, session_ids: Iterable[str]) -> None:
-        for run in padded(_missing(self._sessions, session_ids)):
-            found = self._connection.execute(
-                f"SELECT {SESSION_COLUMNS} FROM sessions "  # noqa: S608 - our own names
-                f"WHERE session_id IN ({marks(len(run))}) ORDER BY session_id"
-                f"{self._connection.lock_rows}",
-                run,
-            )
-            self._sessions.update(dict.fromkeys(run))
-            self._sessions.update({values[1]: session_row(values) for values in found})
+    def _load(
+        self,
+        sessions: Iterable[str] = (),
+        leases: Iterable[str] = (),
+        events: Iterable[str] = (),
+    ) -> None:
+        """Load what is not known, in one round trip; rows are locked in the order of their ids.
 
-    def _load_leases(self, resources: Iterable[str]) -> None:
-        for run in padded(_missing(self._leases, resources)):
-            found = self._connection.execute(
-                f"SELECT {LEASE_COLUMNS} FROM leases "  # noqa: S608 - our own names
-                f"WHERE resource IN ({marks(len(run))}) ORDER BY resource"
-                f"{self._connection.lock_rows}",
-                run,
+        Sessions come first: whoever changes a session's lease locks the session before.
+        """
+        lock = self._connection.lock_rows
+        wanted = [
+            (_select_statement(table, len(run)) + locked, run, take)
+            for table, missing, locked, take in (
+                ("sessions", _missing(self._sessions, sessions), lock, self._take_sessions),
+                ("leases", _missing(self._leases, leases), lock, self._take_leases),
+                ("events", _missing(self._known_events, events), "", self._take_events),
             )
-            self._leases.update(dict.fromkeys(run))
-            self._leases.update({values[0]: lease_row(values) for values in found})
+            for run in padded(missing)
+        ]
+        if wanted:
+            found = self._connection.execute_all([(query, run) for query, run, _ in wanted])
+            for (_, run, take), rows in zip(wanted, found, strict=True):
+                take(run, rows)
 
-    def _load_events(self, ids: Iterable[str]) -> None:
-        for run in padded(_missing(self._known_events, ids)):
-            for id in run:
-                self._known_events[id] = []
-            found = self._connection.execute(
-                f"SELECT {EVENT_COLUMNS} FROM events WHERE id IN ({marks(len(run))})",  # noqa: S608
-                run,
-            )
-            for values in found:
-                self._known_events[values[2]].append((values[0], self._reader.event(values)))
+    def _take_sessions(self, session_ids: Sequence[str], rows: list[Row]) -> None:
+        self._sessions.update(dict.fromkeys(session_ids))
+        self._sessions.update({values[1]: session_row(values) for values in rows})
+
+    def _take_leases(self, resources: Sequence[str], rows: list[Row]) -> None:
+        self._leases.update(dict.fromkeys(resources))
+        self._leases.update({values[0]: lease_row(values) for values in rows})
+
+    def _take_events(self, ids: Sequence[str], rows: list[Row]) -> None:
+        for id in ids:
+            self._known_events[id] = []
+        for values in rows:
+            self._known_events[values[2]].append((values[0], self._reader.event(values)))
 
     def _write_sessions(self, rows: Iterable[SessionRow]) -> None:
         logs: list[Row] = []
@@ -297,13 +307,20 @@ class SqlTransaction:
     def _write_leases(self, rows: Iterable[LeaseRow]) -> None:
         columns = LEASE_COLUMNS.split(", ")
         sets = ", ".join(f"{column} = excluded.{column}" for column in columns[1:])
-        for run in chunks([lease_values(row) for row in rows]):
-            self._connection.execute(
-                f"INSERT INTO leases ({LEASE_COLUMNS}) "  # noqa: S608 - our own names
-                f"VALUES {row_marks(len(run), len(columns))} "
-                f"ON CONFLICT (resource) DO UPDATE SET {sets}",
-                flat(run),
-            )
+        replacing = f" ON CONFLICT (resource) DO UPDATE SET {sets}"
+        new: list[Row] = []
+        known: list[Row] = []
+        for row in rows:
+            (new if row.resource in self._new_leases else known).append(lease_values(row))
+        # What is not there cannot be locked: of two who grant the first lease of a
+        # resource at once, one must fail.
+        for values, conflict in ((new, ""), (known, replacing)):
+            for run in chunks(values):
+                self._connection.execute(
+                    f"INSERT INTO leases ({LEASE_COLUMNS}) "  # noqa: S608 - our own names
+                    f"VALUES {row_marks(len(run), len(columns))}{conflict}",
+                    flat(run),
+                )
 
     def _write_card(self, row: SessionRow) -> None:
         values = card_values(row)
@@ -327,6 +344,20 @@ class SqlTransaction:
 
 def _missing(known: Mapping[str, object], keys: Iterable[str]) -> list[str]:
     return sorted(key for key in keys if key not in known)
+
+
+_SELECTED = {
+    "sessions": (SESSION_COLUMNS, "session_id", " ORDER BY session_id"),
+    "leases": (LEASE_COLUMNS, "resource", " ORDER BY resource"),
+    "events": (EVENT_COLUMNS, "id", ""),
+}
+
+
+@cache
+def _select_statement(table: str, rows: int) -> str:
+    """The SELECT of a table's rows by so many keys."""
+    columns, key, order = _SELECTED[table]
+    return f"SELECT {columns} FROM {table} WHERE {key} IN ({marks(rows)}){order}"  # noqa: S608
 
 
 @cache

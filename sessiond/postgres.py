@@ -1,0 +1,163 @@
+"""The session store on PostgreSQL: one database, served by several sessiond processes at once.
+
+Rows that a transaction will change are locked in the order of their ids, so positions stay
+gapless and nobody waits in a ring. Leases expire by the database's clock.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+
+import psycopg
+
+from carpal.errors import CarpalError, refuse
+from carpal.status import Reason
+from sessiond import postgres_schema
+from sessiond.clock import Clock
+from sessiond.postgres_clock import PostgresClock
+from sessiond.postgres_connection import NOW, PostgresConnection, Raw
+from sessiond.postgres_follow import Follower
+from sessiond.rows import Changes, Needs
+from sessiond.sql.reader import SqlReader
+from sessiond.sql.transaction import SqlTransaction
+from sessiond.store import Reader, StoreBroken, StoreFull, StoreUnavailable, Transaction
+from sessiond.store_url import name
+
+_log = logging.getLogger(__name__)
+
+_STARTED = "SELECT CAST(extract(epoch FROM pg_postmaster_start_time()) * 1000000 AS BIGINT)"
+_SERVED = "SELECT value FROM meta WHERE key = 'incarnation' FOR UPDATE"
+_NOTE_SERVED = (
+    "INSERT INTO meta (key, value) VALUES ('incarnation', $1) "
+    "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+)
+_EXTEND = "UPDATE leases SET expires = term + $1 WHERE state = 0"
+_NO_BACKOFF = "UPDATE sessions SET not_before = NULL WHERE not_before IS NOT NULL"
+
+
+class PostgresStore:
+    """Implements `store.Store`."""
+
+    def __init__(self, url: str, clock: Clock | None = None, *, listen: bool = True) -> None:
+        """Connect, and make the tables in an empty database.
+
+        UNREACHABLE when it does not answer; CONFIG_INVALID when it is another's. `clock`
+        takes the place of the database's; without `listen`, others' commits are polled for.
+        """
+        self._where = name(url)
+        self._url = url
+        self._own_clock = PostgresClock()
+        self.clock: Clock = clock or self._own_clock
+        self._connection = PostgresConnection(url, self._opened)
+        self._transaction = SqlTransaction(self._connection, blob="BYTEA", sole_writer=False)
+        self._follower = Follower(url, self._own_clock, listen=listen)
+        try:
+            self._connection.open()
+        except StoreUnavailable as error:
+            raise refuse(
+                Reason.UNREACHABLE,
+                f"{self._where} does not answer: {_line(error)}",
+                action="check that it runs, and the URL, user and password",
+            ) from None
+        except (StoreBroken, StoreFull) as error:
+            raise refuse(
+                Reason.CONFIG_INVALID,
+                f"{self._where} cannot be used: {_line(error)}",
+                action="check the rights of its user",
+            ) from None
+
+    def restart(self) -> None:
+        """See `store.Store`. By the database's clock it is done as it connects, when it is due."""
+        if self.clock is self._own_clock:
+            return
+        connection = self._connection
+        connection.begin()
+        try:
+            connection.execute(_EXTEND, (self.clock.steady(),))
+            connection.execute(_NO_BACKOFF)
+            connection.commit()
+        finally:
+            connection.rollback()
+        self._transaction.forget()
+
+    def begin(self, needs: Sequence[Needs] = ()) -> Transaction:
+        """See `store.Store`."""
+        self._connection.begin()
+        self._transaction.begin(self.clock.wall(), self.clock.steady(), needs)
+        if self._connection.now is None:  # nothing was loaded
+            self._connection.execute_all([])
+        now = self._connection.now
+        assert now is not None
+        self._own_clock.measured(now)
+        if self.clock is self._own_clock:
+            self._transaction.wall = self._transaction.steady = now
+        return self._transaction
+
+    def commit(self) -> Changes:
+        """See `store.Store`."""
+        changes = self._transaction.commit()
+        self._follower.committed(changes)
+        return changes
+
+    def rollback(self) -> None:
+        """See `store.Store`."""
+        self._transaction.rollback()
+
+    def maintain(self) -> None:
+        """See `store.Store`. The database does that itself."""
+
+    def reader(self) -> Reader:
+        """See `store.Store`."""
+        return SqlReader(PostgresConnection(self._url))
+
+    async def follow(
+        self, changed: Callable[[Changes], None], tailed: Callable[[], Collection[str]]
+    ) -> None:
+        """See `store.Store`."""
+        await self._follower.run(changed, tailed)
+
+    def close(self) -> None:
+        """See `store.Store`."""
+        self._connection.close()
+
+    def _opened(self, raw: Raw) -> None:
+        """Of every connection to write by: after a failover it may be another server."""
+        try:
+            postgres_schema.prepare(raw, self._where)
+        except CarpalError as error:
+            if self._connection.now is None:
+                raise
+            raise StoreBroken(error.message) from error
+        if self.clock is self._own_clock:
+            self._extend_leases(raw)
+
+    def _extend_leases(self, raw: Raw) -> None:
+        """After a start or a failover of the database, every live lease gets one full term.
+
+        Nobody could renew while it was away. Once for each of its starts: a sessiond that
+        starts again and again must not keep the lease of someone who is gone.
+        """
+        started = _started(raw)
+        raw.execute("BEGIN")
+        postgres_schema.alone(raw)
+        served = raw.execute(_SERVED).fetchone()
+        if started is None or served != (started,):
+            (now,) = raw.execute(NOW).fetchone() or (0,)
+            raw.execute(_EXTEND, (now * 1000,))
+            raw.execute(_NO_BACKOFF)
+            raw.execute(_NOTE_SERVED, (started or 0,))
+            _log.info("leases have one full term again", extra={"store": self._where})
+        raw.execute("COMMIT")
+
+
+def _started(raw: Raw) -> int | None:
+    """When the server started, which tells its incarnations apart; None when it does not say."""
+    try:
+        row = raw.execute(_STARTED).fetchone()
+    except (psycopg.errors.UndefinedFunction, psycopg.errors.FeatureNotSupported):
+        return None
+    return int(row[0]) if row else None
+
+
+def _line(error: Exception) -> str:
+    """What it says, in one line."""
+    return "; ".join(str(error).split("\n")).strip()
