@@ -68,11 +68,12 @@ async def run(
 
         async with serve(config.listen, server_credentials(files), register) as server:
             timer = asyncio.create_task(parts.deadlines.run())
+            sweeper = asyncio.create_task(parts.sweeper.run())
             broken = asyncio.create_task(parts.writer.until_broken())
             announce(ready_fd, address=server.address)
             _log.info("sessiond serves", extra={"address": server.address})
             try:
-                await until_stopped(stop, broken, timer)
+                await until_stopped(stop, broken, timer, sweeper)
             except StoreCorrupt as error:
                 raise refuse(
                     Reason.DATA_CORRUPT,
@@ -89,5 +90,6 @@ async def run(
                 # Streams last as long as their callers: end them, or stopping waits for those.
                 service.close_streams()
                 timer.cancel()
+                sweeper.cancel()
                 broken.cancel()
         _log.info("sessiond stops")

@@ -13,6 +13,7 @@ from sessiond.leases import Leases
 from sessiond.readers import Readers
 from sessiond.rows import Changes
 from sessiond.store import Store
+from sessiond.sweeper import Sweeper
 from sessiond.tail import Tails
 from sessiond.writer import Writer
 
@@ -28,10 +29,12 @@ class Parts:
     table: LeaseTable
     board: Board
     tails: Tails
+    sweeper: Sweeper
     deadlines: Deadlines
 
     def committed(self, changes: Changes) -> None:
         """Tell everyone who watches, in the event loop, right after a commit."""
+        self.sweeper.update(changes.sessions)
         self.table.update(changes.leases)
         self.board.update(changes.sessions)
         self.tails.update(changes.sessions)
@@ -64,6 +67,7 @@ async def running(store: Store, source: str) -> AsyncIterator[Parts]:
         rules=rules,
         table=table,
         board=board,
+        sweeper=Sweeper(clock, writer, readers),
         tails=Tails(readers),
         deadlines=Deadlines(clock, writer, rules, table, board),
     )

@@ -4,6 +4,8 @@ A tombstone keeps the id, which is never used again, and what forks share. Every
 a person wrote about the session goes with it.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from carpal.errors import refuse
@@ -12,11 +14,19 @@ from carpal.status import Reason
 from sessiond import append
 from sessiond.clock import SECOND
 from sessiond.retention import Retention
-from sessiond.rows import LeaseState, SessionRow
+from sessiond.rows import LeaseState, Needs, SessionRow
 from sessiond.store import Transaction
 
 IMPORT_PATIENCE = 24 * 3600 * SECOND
 """How long an import may stand still before it is given up."""
+
+
+def needs_of(session_ids: Sequence[str]) -> Needs:
+    """What deleting these looks at."""
+    return Needs(
+        sessions=tuple(session_ids),
+        leases=tuple([f"session/{session_id}" for session_id in session_ids]),
+    )
 
 
 def delete(tx: Transaction, caller: Identity, session_id: str) -> SessionRow:
@@ -44,7 +54,7 @@ def delete(tx: Transaction, caller: Identity, session_id: str) -> SessionRow:
     return _bury(tx, session)
 
 
-def delete_aged(tx: Transaction, session_ids: list[str]) -> list[SessionRow]:
+def delete_aged(tx: Transaction, session_ids: Sequence[str]) -> list[SessionRow]:
     """Delete those that are too old by their workspace's rules as they are now."""
     gone = []
     for session_id in session_ids:
@@ -59,7 +69,7 @@ def delete_aged(tx: Transaction, session_ids: list[str]) -> list[SessionRow]:
     return gone
 
 
-def give_up_imports(tx: Transaction, session_ids: list[str]) -> list[SessionRow]:
+def give_up_imports(tx: Transaction, session_ids: Sequence[str]) -> list[SessionRow]:
     """Remove what was imported in part, long ago; its id is free again once all is gone."""
     gone = []
     for session_id in session_ids:

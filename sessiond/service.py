@@ -1,26 +1,22 @@
 """The Session service: each RPC checked, put to the rules or the readers, and answered.
 
-What is not overridden here or in `service_leases` the server answers NOT_BUILT.
+What is not overridden here or in the base classes the server answers NOT_BUILT.
 """
 
-from collections.abc import AsyncIterator, Callable
-from hashlib import sha256
-
-from google.protobuf.message import Message
+from collections.abc import AsyncIterator
 
 from carpal.server import Context, caller
 from carpal.v1 import session_pb2 as pb
-from carpal.v1 import types_pb2
 from sessiond import reads, sessions, wire
 from sessiond.append import append, needs_of
 from sessiond.lane import Lane
-from sessiond.rows import Group, LeaseRow, Needs, SessionRow, SliceQuery
-from sessiond.service_leases import LeaseService
-from sessiond.store import Reader, Transaction
+from sessiond.rows import Group, Needs, SliceQuery
+from sessiond.service_keeping import KeepingService, digest_of
+from sessiond.store import Reader
 
 
-class SessionService(LeaseService):
-    """Sessions and their logs; leases and watches are its base class's."""
+class SessionService(KeepingService):
+    """Sessions and their logs; the rest is its base classes'."""
 
     async def CreateSession(
         self, request: pb.CreateSessionRequest, context: Context
@@ -36,7 +32,7 @@ class SessionService(LeaseService):
             labels=dict(request.labels),
             events=wire.new_events(request.events),
             wake=request.wake,
-            request=_digest(request),
+            request=digest_of(request),
         )
         needs = Needs(sessions=(new.session_id,), events=tuple(event.id for event in new.events))
         info = await self._change(lambda tx: sessions.create(tx, who, new), request, needs)
@@ -89,7 +85,7 @@ class SessionService(LeaseService):
             metadata=dict(request.metadata),
             labels=dict(request.labels),
             data=request.data,
-            request=_digest(request),
+            request=digest_of(request),
         )
         needs = Needs(sessions=(request.session_id,), events=(request.event_id,))
         info = await self._change(lambda tx: sessions.update(tx, who, update), request, needs)
@@ -153,19 +149,3 @@ class SessionService(LeaseService):
         """See session.proto."""
         async for response in self._parts.tails.tail(caller(context), request):
             yield response
-
-    async def _change(
-        self, change: Callable[[Transaction], SessionRow], request: Message, needs: Needs
-    ) -> types_pb2.SessionInfo:
-        """Run a change and describe the session as of its transaction."""
-
-        def run(tx: Transaction) -> tuple[SessionRow, LeaseRow | None]:
-            session = change(tx)
-            return session, tx.lease(session.resource)
-
-        return self._info(*await self._parts.writer.run(run, request.ByteSize(), needs))
-
-
-def _digest(request: Message) -> bytes:
-    """What a repeat of a request must equal."""
-    return sha256(request.SerializeToString(deterministic=True)).digest()

@@ -8,7 +8,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from carpal.errors import invalid
 from carpal.v1 import types_pb2
 from sessiond.clock import SECOND
-from sessiond.rows import EventRow, Group, LeaseRow, NewEvent, SessionRow
+from sessiond.rows import EventRow, Group, LeaseRow, NewEvent, Redaction, SessionRow
 
 _LAST = 7_258_118_400 * SECOND
 """The year 2200, well within the store's 64 bits."""
@@ -59,6 +59,29 @@ def event(row: EventRow) -> types_pb2.Event:
             )
         )
     return message
+
+
+def event_row(message: types_pb2.Event) -> EventRow:
+    """An event as it was read once, with its place in the chain."""
+    redaction = None
+    if message.HasField("redaction"):
+        redaction = Redaction(
+            message.redaction.by,
+            time_of(message.redaction.time, "events.redaction.time"),
+            message.redaction.reason,
+        )
+    return EventRow(
+        message.id,
+        message.position,
+        time_of(message.time, "events.time"),
+        message.type,
+        message.source,
+        message.must_understand,
+        message.data,
+        message.data_digest,
+        message.hash,
+        redaction,
+    )
 
 
 def session_info(row: SessionRow, lease: LeaseRow | None, *, steady: int) -> types_pb2.SessionInfo:

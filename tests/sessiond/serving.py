@@ -63,6 +63,7 @@ class Serving:
         """Time passes, and what is due by then has happened when this returns."""
         self.clock.advance(seconds)
         await self.parts.deadlines.act()
+        await self.parts.sweeper.act()
 
     async def lease(
         self, session_id: str, brain: str = "brain-1", term: float = 10.0
@@ -91,11 +92,13 @@ async def serving(root: Path, pki: Pki, clock: FakeClock) -> AsyncIterator[Servi
             ) as server,
         ):
             timer = asyncio.create_task(parts.deadlines.run())
+            sweeper = asyncio.create_task(parts.sweeper.run())
             try:
                 yield Serving(pki, clock, parts, service, server.address, stack)
             finally:
                 service.close_streams()
                 timer.cancel()
+                sweeper.cancel()
 
 
 def event(id: str, type: str = "user.message", data: bytes = b"{}") -> types_pb2.NewEvent:

@@ -165,9 +165,6 @@ async def test_listing_is_by_page_and_archived_ones_are_asked_for(sessions: Serv
 async def test_what_is_not_built_says_so(sessions: Serving) -> None:
     ada = await sessions.operator()
     for method, request in [
-        ("DeleteSession", pb.DeleteSessionRequest(session_id="s")),
-        ("ForkSession", pb.ForkSessionRequest(session_id="s")),
-        ("RedactEvent", pb.RedactEventRequest(session_id="s")),
         ("GetDocument", pb.GetDocumentRequest(kind="agent", name="a")),
     ]:
         with refused(Reason.NOT_BUILT):

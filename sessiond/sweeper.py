@@ -1,0 +1,142 @@
+"""Removes what is to go: bytes of deleted sessions, sessions too old, imports given up.
+
+Woken by commits that made a tombstone; what a restart left undone it finds in the store.
+It works in small steps, each a job among the writer's others, so that nobody waits for it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from carpal.errors import CarpalError
+from carpal.status import Reason
+from sessiond import removal
+from sessiond.clock import SECOND, Clock
+from sessiond.readers import Readers
+from sessiond.retention import Retention
+from sessiond.rows import Needs, SessionRow
+from sessiond.store import Reader, StoreUnavailable, Transaction
+from sessiond.writer import Writer
+
+_log = logging.getLogger(__name__)
+
+ROUND = 3600 * SECOND
+"""Between looks at what has become too old."""
+PAUSE = 5 * SECOND
+"""After a step that could not be written."""
+AT_ONCE = 100
+"""Sessions deleted in one transaction."""
+
+
+class Sweeper:
+    """Runs until cancelled, beside the server."""
+
+    def __init__(self, clock: Clock, writer: Writer, readers: Readers) -> None:
+        self._clock = clock
+        self._writer = writer
+        self._readers = readers
+        self._wanted = asyncio.Event()
+        self._busy = asyncio.Lock()
+        self._next_round = clock.steady()
+
+    def update(self, sessions: Iterable[SessionRow]) -> None:
+        """Sessions as a commit left them."""
+        if any(session.deleted is not None for session in sessions):
+            self._wanted.set()
+
+    async def run(self) -> None:
+        """Act when there is something to do, and once a round."""
+        while True:
+            self._wanted.clear()
+            swept = await self.act()
+            wait = max(0, self._next_round - self._clock.steady()) if swept else PAUSE
+            try:
+                async with asyncio.timeout(wait / SECOND):
+                    await self._wanted.wait()
+            except TimeoutError:
+                continue
+
+    async def act(self) -> bool:
+        """Remove all that is to go by now; False when the store could not be written."""
+        async with self._busy:
+            try:
+                if self._clock.steady() >= self._next_round:
+                    await self._age()
+                    await self._give_up_imports()
+                    self._next_round = self._clock.steady() + ROUND
+                await self._purge()
+            except CarpalError as error:
+                if error.reason not in (Reason.STORE_FULL, Reason.UNAVAILABLE):
+                    raise
+                _log.error("nothing removed", extra={"problem": error.message})
+                return False
+            except StoreUnavailable as error:
+                _log.warning("nothing removed", extra={"problem": str(error)})
+                return False
+            return True
+
+    async def _age(self) -> None:
+        """Delete the sessions that their workspace's rules no longer keep."""
+        wall = self._clock.wall()
+        for workspace, document in await self._readers.run(lambda r: r.erasable.retentions()):
+            try:
+                oldest = Retention.parse(document).oldest(wall)
+            except CarpalError as error:
+                _log.error(
+                    "retention rules not understood",
+                    extra={"workspace": workspace, "problem": error.message},
+                )
+                continue
+            if oldest is not None:
+                await self._age_workspace(workspace, oldest)
+
+    async def _age_workspace(self, workspace: str, oldest: int) -> None:
+        found: list[tuple[int, str]] = [(0, "")]
+        while found:
+            above, _ = found[-1]
+            found = await self._readers.run(partial(_aged, workspace, oldest, above))
+            ids = [session_id for _, session_id in found]
+            await self._delete(ids, removal.delete_aged, "older than the workspace keeps them")
+
+    async def _give_up_imports(self) -> None:
+        before = self._clock.wall() - removal.IMPORT_PATIENCE
+        while ids := await self._readers.run(lambda r: r.erasable.stalled(before, AT_ONCE)):
+            reason = "its import stood still for a day"
+            if not await self._delete(ids, removal.give_up_imports, reason):
+                return  # it went on just now
+
+    async def _delete(
+        self,
+        ids: list[str],
+        rule: Callable[[Transaction, list[str]], list[SessionRow]],
+        reason: str,
+    ) -> list[SessionRow]:
+        if not ids:
+            return []
+        gone = await self._writer.run(lambda tx: rule(tx, ids), needs=removal.needs_of(ids))
+        for session in gone:
+            _log.info(
+                "session deleted",
+                extra={
+                    "session_id": session.session_id,
+                    "workspace": session.workspace,
+                    "reason": reason,
+                },
+            )
+        return gone
+
+    async def _purge(self) -> None:
+        """Remove the bytes of tombstones, step by step, until none are left that may go."""
+        while ids := await self._readers.run(lambda reader: reader.erasable.purges(AT_ONCE)):
+            for session_id in ids:
+                while not await self._step(session_id):
+                    pass
+
+    async def _step(self, session_id: str) -> bool:
+        needs = Needs(sessions=(session_id,))
+        return await self._writer.run(lambda tx: removal.purge(tx, session_id), needs=needs)
+
+
+def _aged(workspace: str, oldest: int, above: int, reader: Reader) -> list[tuple[int, str]]:
+    return reader.erasable.aged(workspace, oldest, above, AT_ONCE)
