@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from sessiond.blobs import BLOB_CAP
 from sessiond.board import Board
 from sessiond.clock import Clock
 from sessiond.deadlines import Deadlines
@@ -31,6 +32,8 @@ class Parts:
     tails: Tails
     sweeper: Sweeper
     deadlines: Deadlines
+    blob_cap: int
+    """Bytes of one workspace's blobs."""
 
     def committed(self, changes: Changes) -> None:
         """Tell everyone who watches, in the event loop, right after a commit."""
@@ -50,7 +53,7 @@ class Parts:
 
 
 @asynccontextmanager
-async def running(store: Store, source: str) -> AsyncIterator[Parts]:
+async def running(store: Store, source: str, *, blob_cap: int = BLOB_CAP) -> AsyncIterator[Parts]:
     """Start on an open store; on leaving, finish what is queued and close the store.
 
     `source` is this process's SPIFFE URI, for events it appends itself.
@@ -70,6 +73,7 @@ async def running(store: Store, source: str) -> AsyncIterator[Parts]:
         sweeper=Sweeper(clock, writer, readers),
         tails=Tails(readers),
         deadlines=Deadlines(clock, writer, rules, table, board),
+        blob_cap=blob_cap,
     )
     table.update(await readers.run(lambda reader: reader.live_leases()))
     board.update(await readers.run(lambda reader: reader.with_work()))

@@ -1,6 +1,6 @@
 """The Session service: each RPC checked, put to the rules or the readers, and answered.
 
-What is not overridden here or in the base classes the server answers NOT_BUILT.
+What is overridden neither here nor in the other `service_` files the server answers NOT_BUILT.
 """
 
 from collections.abc import AsyncIterator
@@ -11,11 +11,13 @@ from sessiond import reads, sessions, wire
 from sessiond.append import append, needs_of
 from sessiond.lane import Lane
 from sessiond.rows import Group, Needs, SliceQuery
+from sessiond.service_blobs import BlobService
+from sessiond.service_documents import DocumentService
 from sessiond.service_keeping import KeepingService, digest_of
 from sessiond.store import Reader
 
 
-class SessionService(KeepingService):
+class SessionService(KeepingService, BlobService, DocumentService):
     """Sessions and their logs; the rest is its base classes'."""
 
     async def CreateSession(

@@ -19,6 +19,8 @@ from sessiond.rows import (
     Slice,
     SliceQuery,
 )
+from sessiond.store_blobs import BlobReader, Blobs
+from sessiond.store_documents import DocumentReader, Documents
 from sessiond.store_erasing import Erasable, Eraser
 
 
@@ -63,6 +65,14 @@ class Transaction(Protocol):
     @property
     def eraser(self) -> Eraser:
         """Redaction and removal."""
+
+    @property
+    def blobs(self) -> Blobs:
+        """Bytes by their digest."""
+
+    @property
+    def documents(self) -> Documents:
+        """Versioned JSON."""
 
     def session(self, session_id: str) -> SessionRow | None:
         """The session, with what this transaction did to it."""
@@ -144,6 +154,14 @@ class Reader(Protocol):
     @property
     def erasable(self) -> Erasable:
         """What there is to erase."""
+
+    @property
+    def blobs(self) -> BlobReader:
+        """Bytes by their digest."""
+
+    @property
+    def documents(self) -> DocumentReader:
+        """Versioned JSON."""
 
     def snapshot(self) -> AbstractContextManager[object]:
         """What is read in this block is of one moment."""

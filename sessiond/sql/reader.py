@@ -9,7 +9,9 @@ from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, closing
 
 from sessiond.rows import EventRow, LeaseRow, SessionRow, Slice, SliceQuery
+from sessiond.sql.blobs import SqlBlobReader
 from sessiond.sql.connection import Connection, Row, marks
+from sessiond.sql.documents import SqlDocumentReader
 from sessiond.sql.erasing import SqlErasable
 from sessiond.sql.events import EVENT_COLUMNS, EventReader, Names
 from sessiond.sql.rows import LEASE_COLUMNS, SESSION_COLUMNS, lease_row, session_row
@@ -36,6 +38,8 @@ class SqlReader:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.blobs = SqlBlobReader(connection)
+        self.documents = SqlDocumentReader(connection)
         self.erasable = SqlErasable(connection)
         self._events = EventReader(connection, Names(connection))
 

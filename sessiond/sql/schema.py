@@ -126,6 +126,13 @@ CREATE TABLE leases (
 ){strict};
 CREATE INDEX leases_that_live ON leases (expires) WHERE state = 0;
 
+-- What a transaction locks to change its blobs or documents; declared bytes of its blobs.
+CREATE TABLE workspaces (
+  name TEXT PRIMARY KEY,
+  blob_bytes {int} NOT NULL DEFAULT 0
+){strict};
+
+-- State: 0 unfinished, 1 complete, 2 dropped, whose chunks are to go.
 CREATE TABLE blobs (
   number {number},
   workspace TEXT NOT NULL,
@@ -133,11 +140,12 @@ CREATE TABLE blobs (
   size {int} NOT NULL,
   media_type TEXT NOT NULL,
   held {int} NOT NULL,
-  complete {int} NOT NULL,
+  state {int} NOT NULL,
   time {int} NOT NULL
 ){strict};
-CREATE UNIQUE INDEX blobs_by_digest ON blobs (workspace, digest);
-CREATE INDEX blobs_unfinished ON blobs (time) WHERE complete = 0;
+CREATE UNIQUE INDEX blobs_by_digest ON blobs (workspace, digest) WHERE state < 2;
+CREATE INDEX blobs_unfinished ON blobs (time) WHERE state = 0;
+CREATE INDEX blobs_dropped ON blobs (number) WHERE state = 2;
 CREATE TABLE blob_chunks (
   blob {int} NOT NULL,
   start {int} NOT NULL,
@@ -153,6 +161,7 @@ CREATE TABLE documents (
   version {int} NOT NULL,
   time {int} NOT NULL,
   data {blob} NOT NULL,
+  checksum {int} NOT NULL,
   PRIMARY KEY (workspace, kind, name, version)
 ){strict};
 """

@@ -11,7 +11,9 @@ from functools import cache
 import msgspec
 
 from sessiond.rows import Changes, EventRow, LeaseRow, Needs, Redaction, SessionRow
+from sessiond.sql.blobs import SqlBlobs
 from sessiond.sql.connection import Connection, Row, chunks, flat, marks, padded, row_marks
+from sessiond.sql.documents import SqlDocuments
 from sessiond.sql.erasing import SqlEraser
 from sessiond.sql.events import EVENT_COLUMNS, EventReader, Names, event_values, insert_statement
 from sessiond.sql.rows import (
@@ -28,6 +30,7 @@ from sessiond.sql.rows import (
     same_card,
     session_row,
 )
+from sessiond.sql.workspaces import Workspaces
 
 _KEPT_ROWS = 10_000
 """Rows kept between transactions, at most; about 1 KB each."""
@@ -53,6 +56,9 @@ class SqlTransaction:
         self.erases = False
         """Whether bytes go in this transaction that must not stay anywhere on the disk."""
         self.eraser = SqlEraser(connection, self)
+        self._workspaces = Workspaces(connection, sole_writer=sole_writer)
+        self.blobs = SqlBlobs(connection, self, self._workspaces)
+        self.documents = SqlDocuments(connection, self, self._workspaces)
         self._sessions: dict[str, SessionRow | None] = {}
         self._leases: dict[str, LeaseRow | None] = {}
         self._known_events: dict[str, list[tuple[int, EventRow]]] = {}
@@ -80,6 +86,7 @@ class SqlTransaction:
         # Whoever changes a session's lease locks the session first.
         sessions |= {name[8:] for name in leases if name.startswith("session/")}
         self._load(sessions, leases, {id for need in needs for id in need.events})
+        self._workspaces.begin(name for need in needs for name in need.workspaces)
 
     def commit(self) -> Changes:
         """Write what changed and make it durable."""

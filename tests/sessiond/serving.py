@@ -1,7 +1,7 @@
 """A real sessiond in this process: real store, real server, real certificates, a fake clock."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +14,11 @@ from carpal.tls import server_credentials
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from carpal.v1.session_pb2_grpc import SessionStub, add_SessionServicer_to_server
+from sessiond.blobs import BLOB_CAP
 from sessiond.parts import Parts, running
 from sessiond.service import SessionService
 from sessiond.sqlite import SqliteStore
+from sessiond.store import Store
 from sessiond.tickets import Tickets
 from tests.pace import SCALE
 from tests.pki import Pki
@@ -75,13 +77,20 @@ class Serving:
 
 
 @asynccontextmanager
-async def serving(root: Path, pki: Pki, clock: FakeClock) -> AsyncIterator[Serving]:
-    """Serve the store in `root` until the block ends."""
+async def serving(
+    at: Path | Callable[[FakeClock], Store],
+    pki: Pki,
+    clock: FakeClock,
+    *,
+    blob_cap: int = BLOB_CAP,
+) -> AsyncIterator[Serving]:
+    """Serve a store, or an SQLite one in a folder, until the block ends."""
+    store = SqliteStore(at / "sessions.db", clock) if isinstance(at, Path) else at(clock)
     files = pki.issue(Role.SESSIOND, "sessiond")
     loaded = files.load()
     async with (
         AsyncExitStack() as stack,
-        running(SqliteStore(root / "sessions.db", clock), loaded.identity.uri) as parts,
+        running(store, loaded.identity.uri, blob_cap=blob_cap) as parts,
     ):
         service = SessionService(parts, Tickets(files))  # type: ignore[abstract]
         async with (

@@ -23,17 +23,10 @@ STORES: dict[str, Flags] = {
     "sqlite": lambda request: (),
 }
 """What `carpal sessiond run` is told, by store; a fixture may be asked for."""
-NOT_YET = ("forks", "redaction", "deletion", "import", "blobs", "documents")
-"""Groups of RPCs that are being built."""
-NOT_YET_CHECKS = ("tail: deleted_while_tailed",)
 OTHERS = {"brain-2": "check-2", "other-operator": "other"}
 """Names that differ from the first of their role."""
 
 pytestmark = pytest.mark.timeout(3 * SECONDS)
-
-
-def built(check: Check) -> bool:
-    return check.group not in NOT_YET and f"{check.group}: {check.name}" not in NOT_YET_CHECKS
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +66,7 @@ def issue(pki: Pki, directory: Path) -> None:
 
 @pytest.mark.parametrize(
     "check",
-    [pytest.param(check, id=f"{check.group}-{check.name}") for check in CHECKS if built(check)],
+    [pytest.param(check, id=f"{check.group}-{check.name}") for check in CHECKS],
 )
 async def test_the_service_keeps_the_contract(service: dict[str, Caller], check: Check) -> None:
     verdict = await judge(check, service, SCALE)

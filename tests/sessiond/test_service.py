@@ -162,17 +162,6 @@ async def test_listing_is_by_page_and_archived_ones_are_asked_for(sessions: Serv
     assert (ids, await listed(limit=1, page_token=token)) == (["s2"], (["s0"], ""))
 
 
-async def test_what_is_not_built_says_so(sessions: Serving) -> None:
-    ada = await sessions.operator()
-    for method, request in [
-        ("GetDocument", pb.GetDocumentRequest(kind="agent", name="a")),
-    ]:
-        with refused(Reason.NOT_BUILT):
-            await ask(ada, method, request)
-    with refused(Reason.NOT_BUILT):
-        await first(ada, "GetBlob", pb.GetBlobRequest())
-
-
 async def test_a_lease_comes_with_the_session_and_a_ticket_that_verifies(
     sessions: Serving,
 ) -> None:
