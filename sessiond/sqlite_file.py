@@ -30,8 +30,8 @@ _MAGIC = b"SQLite format 3\0"
 # recursive_triggers: or INSERT OR REPLACE would remove rows past the triggers.
 # secure_delete: what was redacted or deleted is overwritten, not only unlinked.
 _SETTINGS = (
-    "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA recursive_triggers = ON;"
-    "PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON"
+    "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;"
+    "PRAGMA recursive_triggers = ON; PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON"
 )
 
 
@@ -41,29 +41,42 @@ def open_store(path: Path, lock: StoreLock) -> SqliteConnection:
         if not path.exists():
             _create(path)
             lock.nothing_noted()
-        _check_header(path)
+        check_file(path)
         connection = SqliteConnection(str(path))
         try:
             path.chmod(0o600)
-            # The next line reads the write-ahead log, and SQLite drops what is not whole.
-            _check_schema(path, connection)
+            lock.check(frames_of(connection))
+            check_file(path, connection)
             with sqlite_errors(connection.raw):
-                frames, _ = connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
-                lock.check(frames)
                 connection.raw.execute(_SETTINGS).fetchall()
             check_whole(path, connection)
         except BaseException:
-            # Nor is what was found made worse: closing would copy the log back and remove it.
-            connection.raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            connection.close()
+            keep_as_found(connection)
             raise
     except (StoreBroken, StoreFull) as error:
         raise refusal(path, error) from None
     return connection
 
 
-def check_whole(path: Path, connection: SqliteConnection) -> None:
-    """DATA_CORRUPT unless every page is what was written, and every head is its log's end."""
+def frames_of(connection: SqliteConnection) -> int:
+    """How many frames of the write-ahead log SQLite found whole; it passes over the rest."""
+    with sqlite_errors(connection.raw):
+        connection.raw.pragma("schema_version")  # finds out
+        frames, _ = connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+    return frames
+
+
+def keep_as_found(connection: SqliteConnection) -> None:
+    """Close, but do not copy the write-ahead log back and remove it, as closing does."""
+    connection.raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.close()
+
+
+def check_whole(path: Path, connection: SqliteConnection, name: Path | None = None) -> None:
+    """DATA_CORRUPT unless every page is what was written, and every head is its log's end.
+
+    `name` is the file to blame, when it is not this one.
+    """
     began = time.monotonic()
     raw = connection.raw
     raw.set_progress_handler(lambda: time.monotonic() - began > CHECK_SECONDS, 100_000)
@@ -83,7 +96,7 @@ def check_whole(path: Path, connection: SqliteConnection) -> None:
     finally:
         raw.set_progress_handler(None)
     if wrong:
-        raise damaged(path, " ".join(wrong.split()))
+        raise damaged(name or path, " ".join(wrong.split()))
     _log.info(
         "the store is whole",
         extra={
@@ -146,8 +159,16 @@ def _create(path: Path) -> None:
     sync_folder(path.parent)
 
 
-def _check_header(path: Path) -> None:
-    """Before SQLite looks: from here it learns whether pages have checksums at all."""
+def check_file(path: Path, connection: SqliteConnection | None = None) -> None:
+    """CONFIG_INVALID or DATA_CORRUPT unless it is a store of ours, of this version.
+
+    Without a connection by its first bytes alone, before SQLite looks: from them it learns
+    whether pages have checksums at all.
+    """
+    if connection is not None:
+        with sqlite_errors(connection.raw):
+            _check_version(path, connection.raw.pragma("user_version"))
+        return
     with path.open("rb") as file:
         header = file.read(100)
     if not header:
@@ -162,9 +183,7 @@ def _check_header(path: Path) -> None:
         raise damaged(path, "its pages have no checksums")
 
 
-def _check_schema(path: Path, connection: SqliteConnection) -> None:
-    with sqlite_errors(connection.raw):
-        version = connection.raw.pragma("user_version")
+def _check_version(path: Path, version: int) -> None:
     if version > VERSION:
         raise refuse(
             Reason.CONFIG_INVALID,

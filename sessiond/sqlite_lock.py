@@ -14,7 +14,7 @@ import struct
 from pathlib import Path
 from zlib import crc32
 
-from carpal.errors import CarpalError, refuse
+from carpal.errors import BadInput, CarpalError, refuse
 from carpal.status import Reason
 
 _NOTE = struct.Struct("<4sIQI")
@@ -23,6 +23,10 @@ _HEADER = struct.Struct(">8I")
 """Of the write-ahead log: magic, version, page size, checkpoint, two salts, two checksums."""
 _MAGIC = 0x377F0682
 _EMPTY, _FRAMES, _CUT_SHORT = b"none", b"wal ", b"cut "
+
+
+class LockHeld(BadInput):
+    """Another process has the store."""
 
 
 class StoreLock:
@@ -43,7 +47,7 @@ class StoreLock:
             self._note = mmap.mmap(self._file, _NOTE.size)
         except BlockingIOError:
             os.close(self._file)
-            raise refuse(
+            raise LockHeld(
                 Reason.CONFIG_INVALID,
                 f"{path} is in use by another sessiond",
                 action="stop it, or choose another --state-dir",
@@ -55,6 +59,14 @@ class StoreLock:
                 f"{lock_path(path)} cannot be written: {error.strerror}",
                 action="check the folder's owner, and that its disk has room",
             ) from None
+
+    @classmethod
+    def if_free(cls, path: Path) -> "StoreLock | None":
+        """The lock, unless another process has it."""
+        try:
+            return cls(path)
+        except LockHeld:
+            return None
 
     def committed(self, frames: int) -> None:
         """The write-ahead log has so many frames, all durable."""
@@ -84,7 +96,10 @@ class StoreLock:
                 f"a restore of {self._path} was cut short",
                 action="run it again: `carpal sessiond restore --replace`",
             )
-        if mark != _FRAMES or not self._wal.exists():
+        if mark != _FRAMES:
+            return
+        if not self._wal.exists():
+            self.nothing_noted()  # whoever reads the file next makes an empty one
             return
         now = _salt(self._wal)
         started_over = now is not None and 0 < (now - salt) % 2**32 < 2**31

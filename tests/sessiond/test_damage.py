@@ -1,0 +1,151 @@
+"""Damaged files: a typed refusal that names the file, or the truth, and never anything else."""
+
+import random
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from carpal.client import rpc_errors
+from carpal.errors import CarpalError
+from carpal.status import Reason
+from carpal.v1 import session_pb2 as pb
+from carpal.v1 import types_pb2
+from sessiond.sqlite import SqliteStore
+from tests.pki import Pki
+from tests.sessiond import damage
+from tests.sessiond.clocks import FakeClock
+from tests.sessiond.desk import refused
+from tests.sessiond.serving import event, serving
+
+FLIPS = 150
+CUTS = 40
+
+Files = tuple[Path, list[object]]
+"""Of a store, and what all reads of it say."""
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """The files of a store whose process was killed, and what it said before."""
+    folder = tmp_path_factory.mktemp("killed")
+    store = damage.small_store(folder / "store")
+    with closing(store):
+        true = damage.truth(store)
+        damage.copy(folder / "store", folder / "copy")
+    return folder / "copy", true
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """The same, but it was closed: all is in one file."""
+    folder = tmp_path_factory.mktemp("closed")
+    store = damage.small_store(folder / "store")
+    true = damage.truth(store)
+    store.close()
+    return folder / "store", true
+
+
+def test_what_a_kill_left_is_whole(killed: Files, closed: Files, tmp_path: Path) -> None:
+    for number, (files, true) in enumerate((killed, closed)):
+        shutil.copytree(files, tmp_path / str(number))
+        store = SqliteStore(tmp_path / str(number) / "sessions.db", FakeClock())
+        with closing(store):
+            assert damage.truth(store) == true
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_bit_flipped_is_refused_by_name_or_harms_no_read(
+    killed: Files,
+    closed: Files,
+    tmp_path: Path,
+    seed: int,
+) -> None:
+    chance = random.Random(seed)
+    for number in range(FLIPS // 5):
+        files, true = (killed, closed)[number % 2]
+        folder = tmp_path / str(number)
+        shutil.copytree(files, folder)
+        names = ["sessions.db", "sessions.db-wal"] if number % 2 == 0 else ["sessions.db"]
+        what = damage.flip(folder / chance.choice(names), chance)
+        _judge(folder, true, what)
+        shutil.rmtree(folder)
+
+
+def test_any_cut_is_refused_by_name_or_harms_no_read(
+    killed: Files, closed: Files, tmp_path: Path
+) -> None:
+    chance = random.Random(0)
+    for number in range(CUTS):
+        files, true = (killed, closed)[number % 2]
+        folder = tmp_path / str(number)
+        shutil.copytree(files, folder)
+        names = ["sessions.db", "sessions.db-wal"] if number % 2 == 0 else ["sessions.db"]
+        what = damage.cut(folder / chance.choice(names), chance)
+        _judge(folder, true, what)
+        shutil.rmtree(folder)
+
+
+def _judge(folder: Path, true: list[object], what: str) -> None:
+    """Twice: the first start must not make of damage what the second takes for whole."""
+    for again in range(2):
+        try:
+            opened = damage.survives(folder, true)
+        except BaseException as error:
+            error.add_note(f"{what}, start {again + 1}")
+            raise
+        if opened:
+            return
+
+
+def test_an_older_write_ahead_log_put_back_is_refused(killed: Files, tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    shutil.copytree(killed[0], folder)
+    wal = folder / "sessions.db-wal"
+    with wal.open("r+b") as file:
+        file.truncate(32 + 4 * 4120)
+    with refused(Reason.DATA_CORRUPT) as error:
+        SqliteStore(folder / "sessions.db", FakeClock())
+    assert "sessions.db-wal is damaged: it has" in str(error.value)
+    assert "carpal sessiond restore" in str(error.value)
+
+
+def test_a_store_whose_file_is_gone_is_not_begun_anew_beside_its_log(
+    killed: Files, tmp_path: Path
+) -> None:
+    folder = tmp_path / "store"
+    shutil.copytree(killed[0], folder)
+    (folder / "sessions.db").unlink()
+    with refused(Reason.DATA_CORRUPT) as error:
+        SqliteStore(folder / "sessions.db", FakeClock())
+    assert "it is missing" in str(error.value)
+
+
+async def test_damage_met_while_serving_is_told_to_the_one_who_reads_and_to_nobody_else(
+    closed: Files, tmp_path: Path, pki: Pki
+) -> None:
+    shutil.copytree(closed[0], tmp_path / "store")
+    file = tmp_path / "store" / "sessions.db"
+    async with serving(tmp_path / "store", pki, FakeClock()) as sessions:
+        stub = await sessions.operator()
+        data = bytearray(file.read_bytes())
+        data[data.index(b"33" * 100)] ^= 1  # inside an event
+        file.write_bytes(data)
+        for _ in range(2):
+            codes = []
+            for session_id in damage.SESSIONS:
+                request = pb.GetEventsRequest(session_id=session_id)
+                try:
+                    with rpc_errors("sessiond"):
+                        await stub.GetEvents(request)
+                except CarpalError as error:
+                    codes.append(error.reason)
+            assert codes[0] is Reason.DATA_CORRUPT
+            assert len(codes) < len(damage.SESSIONS)
+        cursors = [types_pb2.TailCursor(session_id=id) for id in damage.SESSIONS]
+        with refused(Reason.DATA_CORRUPT), rpc_errors("sessiond"):
+            async for _ in stub.TailEvents(pb.TailEventsRequest(cursors=cursors)):
+                pass
+        emit = pb.EmitEventRequest(session_id="sesn_2", event=event("goes-on"))
+        assert (await stub.EmitEvent(emit)).event.position
