@@ -28,12 +28,17 @@ for command in (check, backup, restore):
 )
 @click.option("--config", type=click.Path(path_type=Path), help="A TOML file of these settings.")
 @click.option("--listen", metavar="H:P", help="Where brains and operators dial.  [127.0.0.1:7440]")
+@click.option(
+    "--blob-cap", type=int, metavar="BYTES", help="What a workspace's blobs may have.  [50 GiB]"
+)
 @click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
 @click.option("--ready-fd", type=int, hidden=True)
 def run(
+    *,
     state_dir: Path | None,
     config: Path | None,
     listen: str | None,
+    blob_cap: int | None,
     log_json: bool,
     ready_fd: int | None,
 ) -> None:
@@ -41,6 +46,7 @@ def run(
     logs.setup(json=log_json)
     with extra("sessiond"):
         from sessiond import app
-    settings = load(app.SessiondConfig, "sessiond", {"listen": listen}, config)
+    flags = {"listen": listen, "blob_cap": blob_cap}
+    settings = load(app.SessiondConfig, "sessiond", flags, config)
     state = find_state(state_dir)
     run_process(lambda stop: app.run(settings, state, stop, ready_fd), server=True)
