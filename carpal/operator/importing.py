@@ -59,7 +59,7 @@ def import_(*, found: Found, file: str, as_id: str | None, as_json: bool) -> int
 
 def _check(export: ExportFile) -> tuple[types_pb2.SessionInfo, End]:
     """The first and the last entry of a file that is whole and true, or CHAIN_BROKEN."""
-    info = types_pb2.SessionInfo()
+    info, end = types_pb2.SessionInfo(), None
     verified = Verified("")
     for entry in export.entries():
         match entry:
@@ -70,8 +70,11 @@ def _check(export: ExportFile) -> tuple[types_pb2.SessionInfo, End]:
                 verified.take(entry)
             case End():
                 verified.end(entry.head)
-                return info, entry
-    raise AssertionError("an export without an end is malformed")
+                end = entry
+    if end is None:
+        raise AssertionError("an export without an end is malformed")
+    info.head.CopyFrom(end.head)
+    return info, end
 
 
 async def _send(operator: Operator, info: types_pb2.SessionInfo, export: ExportFile) -> None:
@@ -87,7 +90,7 @@ async def _send(operator: Operator, info: types_pb2.SessionInfo, export: ExportF
                 elif isinstance(entry, types_pb2.Event):
                     if size + entry.ByteSize() > FRAME_BYTES or len(frame.events) == FRAME_EVENTS:
                         if not await upload.send(frame):
-                            break  # refused: the answer says why
+                            await upload.answer()  # refused; or all of it is there already
                         frame, size = session_pb2.ImportSessionRequest(), 0
                     frame.events.append(entry)
                     size += entry.ByteSize()

@@ -51,6 +51,9 @@ class Keeper(session_pb2_grpc.SessionServicer):
             if not info.session_id:
                 info.CopyFrom(request.session)
                 info.workspace = info.workspace or "default"
+            known = self.sessions.get(info.session_id)
+            if known and known.head == info.head:
+                return pb.ImportSessionResponse(session=known)
             self.frames.append((request.ByteSize(), len(request.events)))
             self.blobs_before_last_frame = len(self.blobs)
             events += request.events

@@ -255,6 +255,29 @@ async def test_a_refusal_in_the_middle_of_an_import_is_what_is_said(
     assert (ended.code, ended.stderr) == (1, "carpal: the disk is full: free disk space\n")
 
 
+async def test_an_import_again_sends_the_blobs_that_are_missing(
+    keeper: Keeper, carpal: Command, tmp_path: Path
+) -> None:
+    large = (b'{"n":"%s"}' % (b"x" * 1_000_000),) * 9
+    path = export(tmp_path / "in.jsonl", *large, f'"{NAME}"'.encode())
+    assert (await carpal("session", "import", str(path))).code == 0
+    keeper.blobs.clear()
+    again = await carpal("session", "import", str(path))
+    assert again.code == 0, again.stderr
+    assert [data for _, data in keeper.blobs.values()] == [BLOB]
+
+
+async def test_what_follows_the_end_of_an_export_is_refused(
+    keeper: Keeper, carpal: Command, tmp_path: Path
+) -> None:
+    path = export(tmp_path / "in.jsonl", b"{}")
+    path.write_text(path.read_text() + "{}\n")
+    ended = await carpal("session", "import", str(path))
+    assert ended.code == 2
+    assert ended.stderr.startswith(f"carpal: line 4 of {path} follows the end: ")
+    assert keeper.sessions == {}
+
+
 async def test_a_blob_that_is_there_already_is_not_waited_for(
     keeper: Keeper, carpal: Command, tmp_path: Path
 ) -> None:
