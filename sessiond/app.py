@@ -60,8 +60,7 @@ async def run(
     gc.set_threshold(_GARBAGE)
     store = SqliteStore(state / "sessiond" / "sessions.db", SystemClock())
     async with running(store, loaded.identity.uri, blob_cap=config.blob_cap) as parts:
-        # Abstract to mypy alone: what is not overridden answers NOT_BUILT.
-        service = SessionService(parts, Tickets(files))  # type: ignore[abstract]
+        service = SessionService(parts, Tickets(files))
 
         def register(server: grpc.aio.Server) -> None:
             add_SessionServicer_to_server(service, server)

@@ -102,6 +102,11 @@ class PostgresStore:
         """See `store.Store`."""
         self._transaction.rollback()
 
+    @property
+    def erasing(self) -> bool:
+        """See `store.Store`. Removing what no row holds any more is its server's own work."""
+        return False
+
     def maintain(self) -> None:
         """See `store.Store`. The database does that itself."""
 

@@ -65,7 +65,15 @@ class SqliteStore:
 
     def commit(self) -> Changes:
         """See `store.Store`."""
-        return self._transaction.commit()
+        changes = self._transaction.commit()
+        if self._transaction.erases:
+            self._checkpointer.erase_soon()
+        return changes
+
+    @property
+    def erasing(self) -> bool:
+        """See `store.Store`."""
+        return self._checkpointer.erasing
 
     def rollback(self) -> None:
         """See `store.Store`."""
@@ -74,6 +82,7 @@ class SqliteStore:
     def maintain(self) -> None:
         """See `store.Store`."""
         self._checkpointer.start_over(self._connection.raw)
+        self._checkpointer.erase(self._connection.raw, self._lock.nothing_noted)
 
     def reader(self) -> Reader:
         """See `store.Store`."""

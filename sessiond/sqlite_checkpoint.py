@@ -6,6 +6,7 @@ a thread of its own, and the writer only starts the log over when that costs no 
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 import apsw
@@ -19,6 +20,9 @@ _CHECKPOINT_PAGES = 1_000
 RESET_PAGES = 32_768
 """128 MiB. Under constant load a checkpoint never finds the log at rest, so it would grow."""
 
+ERASE_AGAIN = 1.0
+"""Seconds between tries to erase while the log is being read."""
+
 
 class Checkpointer:
     """Follows a writer's commits by its `wal_grew`, and copies in a thread."""
@@ -30,6 +34,9 @@ class Checkpointer:
         all of it is in the file. The first in the writing thread, the second in another."""
         self.pages = 0
         """In the log, as of the last commit."""
+        self.erasing = True
+        """What went may still be in the log, as it may after a crash: it is to be cut off."""
+        self._erase_at = 0.0
         self._committed = committed
         self._copied_back = copied_back
         self._retry_at = RESET_PAGES
@@ -65,6 +72,33 @@ class Checkpointer:
             self._copied_back()
         except (apsw.BusyError, apsw.LockedError):
             _log.debug("the write-ahead log is being read, and grows")
+        except apsw.Error as error:
+            self._say_failed(error)
+        finally:
+            writer.set_busy_timeout(BUSY_MS)
+
+    def erase_soon(self) -> None:
+        """A commit took bytes away that must not stay in the log."""
+        self.erasing = True
+        self._erase_at = 0.0
+
+    def erase(self, writer: apsw.Connection, nothing_noted: Callable[[], None]) -> None:
+        """Between the writer's transactions: cut the log off if it must be, but wait for nobody.
+
+        `nothing_noted` is told before the log goes.
+        """
+        now = time.monotonic()
+        if not self.erasing or now < self._erase_at:
+            return
+        self._erase_at = now + ERASE_AGAIN
+        nothing_noted()
+        writer.set_busy_timeout(0)
+        try:
+            writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            self.erasing = False
+            self.pages = 0
+        except (apsw.BusyError, apsw.LockedError):
+            _log.debug("the write-ahead log is being read, and is not cut off")
         except apsw.Error as error:
             self._say_failed(error)
         finally:

@@ -129,6 +129,11 @@ class Store(Protocol):
     def rollback(self) -> None:
         """Undo it."""
 
+    @property
+    def erasing(self) -> bool:
+        """Whether bytes that were erased are still somewhere on its disk, until `maintain`
+        could see to it. Read from other threads."""
+
     def maintain(self) -> None:
         """Between transactions: whatever keeps the store small."""
 

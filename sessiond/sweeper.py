@@ -12,11 +12,11 @@ from functools import partial
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from sessiond import removal
-from sessiond.clock import SECOND, Clock
+from sessiond.clock import SECOND
 from sessiond.readers import Readers
 from sessiond.retention import Retention
 from sessiond.rows import Needs, SessionRow
-from sessiond.store import Reader, StoreUnavailable, Transaction
+from sessiond.store import Reader, Store, StoreUnavailable, Transaction
 from sessiond.writer import Writer
 
 _log = logging.getLogger(__name__)
@@ -32,17 +32,22 @@ AT_ONCE = 100
 class Sweeper:
     """Runs until cancelled, beside the server."""
 
-    def __init__(self, clock: Clock, writer: Writer, readers: Readers) -> None:
-        self._clock = clock
+    def __init__(self, store: Store, writer: Writer, readers: Readers) -> None:
+        self._store = store
+        self._clock = store.clock
         self._writer = writer
         self._readers = readers
         self._wanted = asyncio.Event()
         self._busy = asyncio.Lock()
-        self._next_round = clock.steady()
+        self._owing = False
+        """It is known that erased bytes are still somewhere on the disk."""
+        self._next_round = store.clock.steady()
 
     def update(self, sessions: Iterable[SessionRow]) -> None:
         """Sessions as a commit left them."""
-        if any(session.deleted is not None for session in sessions):
+        owing = self._store.erasing and not self._owing
+        if owing or any(session.deleted is not None for session in sessions):
+            self._owing = self._owing or owing
             self._wanted.set()
 
     async def run(self) -> None:
@@ -58,7 +63,7 @@ class Sweeper:
                 continue
 
     async def act(self) -> bool:
-        """Remove all that is to go by now; False when the store could not be written."""
+        """Remove all that is to go by now; False when that has to be tried again soon."""
         async with self._busy:
             try:
                 if self._clock.steady() >= self._next_round:
@@ -66,6 +71,8 @@ class Sweeper:
                     await self._give_up_imports()
                     self._next_round = self._clock.steady() + ROUND
                 await self._purge()
+                if self._store.erasing:
+                    await self._writer.run(lambda _: None)  # the store looks after each commit
             except CarpalError as error:
                 if error.reason not in (Reason.STORE_FULL, Reason.UNAVAILABLE):
                     raise
@@ -74,7 +81,8 @@ class Sweeper:
             except StoreUnavailable as error:
                 _log.warning("nothing removed", extra={"problem": str(error)})
                 return False
-            return True
+            self._owing = self._store.erasing
+            return not self._owing
 
     async def _age(self) -> None:
         """Delete the sessions that their workspace's rules no longer keep."""

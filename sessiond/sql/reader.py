@@ -115,9 +115,7 @@ class SqlReader:
             between = (max(query.low, low), min(high, upto + 1))
             if between[1] - between[0] > 1:
                 statement, values = slice_statement(number, between, query, types)
-                with closing(
-                    self._connection.stream(statement, values, query.limit + 1)
-                ) as rows:
+                with closing(self._connection.stream(statement, values, query.limit + 1)) as rows:
                     for row in rows:
                         yield self._events.event(row)
 

@@ -92,7 +92,7 @@ async def serving(
         AsyncExitStack() as stack,
         running(store, loaded.identity.uri, blob_cap=blob_cap) as parts,
     ):
-        service = SessionService(parts, Tickets(files))  # type: ignore[abstract]
+        service = SessionService(parts, Tickets(files))
         async with (
             serve(
                 "127.0.0.1:0",
