@@ -188,7 +188,10 @@ class Bench:
 
     async def expired(self, resource: str) -> None:
         """Wait until nobody renews the lease any more and it has expired."""
-        await self.leases(resource).until(resource, lambda row: not is_live(row))
+        watch = self.leases(resource)
+        await watch.snapshot()
+        if resource in watch.rows:  # else it had expired before the watch began
+            await watch.until(resource, lambda row: not is_live(row))
 
     def lane(self, stub: "SessionAsyncStub | None" = None) -> Lane:
         """An Append stream, the brain's unless told otherwise."""

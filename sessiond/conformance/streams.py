@@ -6,11 +6,13 @@ from typing import Any, Generic, TypeVar
 
 import grpc
 
+from carpal.upload import Upload
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from sessiond.conformance.verdict import Failed, equal, must
 
 M = TypeVar("M")
+Request = TypeVar("Request")
 
 
 class Reading(Generic[M]):
@@ -30,6 +32,18 @@ class Reading(Generic[M]):
     def cancel(self) -> None:
         """Hang up."""
         self._call.cancel()
+
+
+async def uploaded(call: "grpc.aio.StreamUnaryCall[Request, M]", messages: Iterable[Request]) -> M:
+    """The answer to a stream of messages, or its refusal, whenever it comes."""
+    upload = Upload(call)
+    try:
+        for message in messages:
+            if not await upload.send(message):
+                break
+        return await upload.answer()
+    finally:
+        upload.close()
 
 
 class Lane:
@@ -164,13 +178,16 @@ class Offers:
         self.seen: dict[str, types_pb2.RunnableSession] = {}
         """The newest offer of each session."""
 
-    async def until(self, session_id: str) -> types_pb2.RunnableSession:
-        """Read until the session is offered anew; the offer."""
+    async def until(self, session_id: str, *, tries: int = 0) -> types_pb2.RunnableSession:
+        """Read until the session is offered anew, after that many tries; the offer.
+
+        Offers may be repeated, so one of fewer tries is not yet the one.
+        """
         while True:
             message = await self._reading.next()
             self.seen.update({offer.session_id: offer for offer in message.sessions})
             for offer in message.sessions:
-                if offer.session_id == session_id:
+                if offer.session_id == session_id and offer.attempts >= tries:
                     return offer
 
     async def until_all(self, session_ids: Iterable[str]) -> None:

@@ -1,5 +1,6 @@
 """Bytes by their SHA-256."""
 
+import asyncio
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from sessiond.conformance.bench import Bench
 from sessiond.conformance.group import Group
+from sessiond.conformance.streams import uploaded
 from sessiond.conformance.verdict import equal, must, refused
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def _pieces(
 
 
 async def _put(bench: Bench, data: bytes) -> pb.PutBlobResponse:
-    return await bench.operator.PutBlob(_pieces(data, _info(data)))
+    return await uploaded(bench.operator.PutBlob(), _pieces(data, _info(data)))
 
 
 async def _get(
@@ -89,6 +91,30 @@ async def stored_again(bench: Bench) -> None:
     data = _bytes(PIECE + 1)
     first = await _put(bench, data)
     equal("again", await _put(bench, data), first)
+    info = _info(data)
+    info.media_type = "image/png"
+    again = await uploaded(bench.operator.PutBlob(), _pieces(data, info))
+    equal("under another media type", again, first)
+
+
+@group
+async def stored_at_once(bench: Bench) -> None:
+    """Several may store the same bytes at once."""
+    data = _bytes(3 * PIECE + 5)
+    answers = await asyncio.gather(*(_put(bench, data) for _ in range(5)))
+    equal("held", {answer.offset for answer in answers}, {len(data)})
+    must((await _get(bench.operator, _info(data).digest))[0] == data, "other bytes were read")
+
+
+@group
+async def empty(bench: Bench) -> None:
+    """A blob may be empty, and what is read at its end says so with no data."""
+    await _put(bench, b"")
+    equal("read", await _get(bench.operator, _info(b"").digest), (b"", _info(b"")))
+    data = _bytes(100)
+    await _put(bench, data)
+    read = await _get(bench.operator, _info(data).digest, offset=100)
+    equal("read at the end", read, (b"", _info(data)))
 
 
 @group
@@ -96,11 +122,11 @@ async def resumed(bench: Bench) -> None:
     """An upload that stopped is resumed from the offset in the answer, and is there when whole."""
     data = _bytes(3 * PIECE)
     info = _info(data)
-    answer = await bench.operator.PutBlob(_pieces(data, info, end=PIECE))
+    answer = await uploaded(bench.operator.PutBlob(), _pieces(data, info, end=PIECE))
     equal("held so far", answer.offset, PIECE)
     with refused(Reason.BLOB_NOT_FOUND):
         await _get(bench.operator, info.digest)
-    answer = await bench.operator.PutBlob(_pieces(data, info, start=answer.offset))
+    answer = await uploaded(bench.operator.PutBlob(), _pieces(data, info, start=answer.offset))
     equal("held", answer.offset, len(data))
     must((await _get(bench.operator, info.digest))[0] == data, "other bytes were read")
 
@@ -113,10 +139,10 @@ async def asked_where_to_resume(bench: Bench) -> None:
 
     async def held() -> int:
         request = pb.PutBlobRequest(info=info)
-        return (await bench.operator.PutBlob(iter([request]))).offset
+        return (await uploaded(bench.operator.PutBlob(), [request])).offset
 
     equal("of nothing", await held(), 0)
-    await bench.operator.PutBlob(_pieces(data, info, end=PIECE))
+    await uploaded(bench.operator.PutBlob(), _pieces(data, info, end=PIECE))
     equal("of a part", await held(), PIECE)
     await _put(bench, data)
     equal("of all", await held(), len(data))
@@ -127,7 +153,7 @@ async def held_already(bench: Bench) -> None:
     """Bytes that are held already are skipped, so an upload may begin again from 0."""
     data = _bytes(2 * PIECE + 9)
     info = _info(data)
-    await bench.operator.PutBlob(_pieces(data, info, end=PIECE + 9))
+    await uploaded(bench.operator.PutBlob(), _pieces(data, info, end=PIECE + 9))
     equal("held", (await _put(bench, data)).offset, len(data))
     must((await _get(bench.operator, info.digest))[0] == data, "other bytes were read")
 
@@ -138,11 +164,11 @@ async def beyond_what_is_held(bench: Bench) -> None:
     data = _bytes(2 * PIECE)
     info = _info(data)
     with refused(Reason.INVALID_FIELD):
-        await bench.operator.PutBlob(_pieces(data, info, start=PIECE))
+        await uploaded(bench.operator.PutBlob(), _pieces(data, info, start=PIECE))
     short = _info(data[:1000])
     short.size = 999
     with refused(Reason.INVALID_FIELD):
-        await bench.operator.PutBlob(_pieces(data[:1000], short))
+        await uploaded(bench.operator.PutBlob(), _pieces(data[:1000], short))
 
 
 @group
@@ -151,7 +177,7 @@ async def digest_mismatch(bench: Bench) -> None:
     data = _bytes(1000)
     wrong = data[:-1] + b"!"
     with refused(Reason.DIGEST_MISMATCH):
-        await bench.operator.PutBlob(_pieces(wrong, _info(data)))
+        await uploaded(bench.operator.PutBlob(), _pieces(wrong, _info(data)))
     with refused(Reason.BLOB_NOT_FOUND):
         await _get(bench.operator, _info(data).digest)
     await _put(bench, data)
@@ -160,13 +186,16 @@ async def digest_mismatch(bench: Bench) -> None:
 
 @group
 async def piece_limit(bench: Bench) -> None:
-    """A piece of more than 256 KiB is refused, and so is a digest that is not 32 bytes."""
+    """A piece over 256 KiB, a blob over 5 GiB or a digest that is not 32 bytes is refused."""
     data = _bytes(PIECE + 1)
     with refused(Reason.INVALID_FIELD):
-        await bench.operator.PutBlob(iter([pb.PutBlobRequest(info=_info(data), data=data)]))
+        await uploaded(bench.operator.PutBlob(), [pb.PutBlobRequest(info=_info(data), data=data)])
     short = types_pb2.BlobInfo(digest=b"short", size=1)
-    with refused(Reason.INVALID_FIELD):
-        await bench.operator.PutBlob(iter([pb.PutBlobRequest(info=short, data=b"x")]))
+    huge = _info(_bytes(10))
+    huge.size = 5 * 2**30 + 1
+    for info in (short, huge):
+        with refused(Reason.INVALID_FIELD):
+            await uploaded(bench.operator.PutBlob(), [pb.PutBlobRequest(info=info)])
 
 
 @group
@@ -184,7 +213,7 @@ async def other_workspace(bench: Bench) -> None:
     await _put(bench, data)
     with refused(Reason.BLOB_NOT_FOUND):
         await _get(bench.other, digest)
-    await bench.other.PutBlob(_pieces(data, _info(data)))
+    await uploaded(bench.other.PutBlob(), _pieces(data, _info(data)))
     must((await _get(bench.other, digest))[0] == data, "other bytes were read")
 
 
@@ -202,5 +231,5 @@ async def for_a_brain(bench: Bench) -> None:
         await _get(bench.brain, digest)
     workspace = bench.fresh("check")
     request = pb.PutBlobRequest(info=_info(data), workspace=workspace, data=data)
-    equal("held", (await bench.brain.PutBlob(iter([request]))).offset, 1000)
+    equal("held", (await uploaded(bench.brain.PutBlob(), [request])).offset, 1000)
     equal("read", (await _get(bench.brain, digest, workspace=workspace))[0], data)

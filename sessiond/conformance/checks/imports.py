@@ -1,18 +1,16 @@
 """An exported log is taken in as it was, or not at all."""
 
-import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-
-import grpc
 
 from carpal.status import Reason
+from carpal.upload import Upload
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from sessiond.conformance.bench import Bench
 from sessiond.conformance.checks.chain import verify
 from sessiond.conformance.checks.redaction import redact
 from sessiond.conformance.group import Group
+from sessiond.conformance.streams import uploaded
 from sessiond.conformance.verdict import equal, must, refused
 
 group = Group("import")
@@ -47,7 +45,7 @@ def _messages(
 async def _import(
     bench: Bench, session: types_pb2.SessionInfo, log: Sequence[types_pb2.Event]
 ) -> types_pb2.SessionInfo:
-    return (await bench.operator.ImportSession(_messages(session, log))).session
+    return (await uploaded(bench.operator.ImportSession(), _messages(session, log))).session
 
 
 @group
@@ -111,12 +109,11 @@ async def imported_again(bench: Bench) -> None:
 async def not_there_until_whole(bench: Bench) -> None:
     """A session is not there until its last event is, and a cut import goes on when sent again."""
     session, log = await _exported(bench)
-    call = bench.operator.ImportSession()
-    with suppress(grpc.RpcError, asyncio.InvalidStateError):  # ended already: said below
-        await call.write(pb.ImportSessionRequest(session=session, events=log[:4]))
+    upload = Upload(bench.operator.ImportSession())
+    await upload.send(pb.ImportSessionRequest(session=session, events=log[:4]))
     with refused(Reason.SESSION_NOT_FOUND):
         await bench.operator.GetSession(pb.GetSessionRequest(session_id=session.session_id))
-    call.cancel()
+    upload.close()
     with refused(Reason.SESSION_NOT_FOUND):
         await bench.operator.GetSession(pb.GetSessionRequest(session_id=session.session_id))
     await _import(bench, session, log)

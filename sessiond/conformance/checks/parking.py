@@ -40,7 +40,7 @@ async def tried_again(bench: Bench) -> None:
     for tries in (1, 2):
         session = await _fail(bench, id)
         equal("parked", session.parked_reason, "")
-        equal("attempts", (await offers.until(id)).attempts, tries)
+        equal("attempts", (await offers.until(id, tries=tries)).attempts, tries)
 
 
 @group
@@ -77,7 +77,7 @@ async def parked_by_vanishing(bench: Bench) -> None:
     for tries in (1, 2, 3):
         lease = (await bench.lease(id, term=TERM_SHORT)).lease
         if tries < 3:
-            equal("attempts", (await offers.until(id)).attempts, tries)
+            equal("attempts", (await offers.until(id, tries=tries)).attempts, tries)
         else:
             await bench.expired(lease.resource)
     must(bool((await bench.info(id)).parked_reason), "it is not parked")
@@ -107,7 +107,7 @@ async def progress_counts(bench: Bench) -> None:
     """A driver that appended something before it failed made progress: tries begin anew."""
     id, offers = await _woken(bench)
     await _fail(bench, id)
-    equal("attempts", (await offers.until(id)).attempts, 1)
+    equal("attempts", (await offers.until(id, tries=1)).attempts, 1)
     for _ in range(3):
         lease = (await bench.lease(id)).lease
         await bench.emit(id, bench.event("agent.message"), epoch=lease.epoch)

@@ -13,6 +13,7 @@ from carpal.v1 import session_pb2 as pb
 from carpal.v1.session_pb2_grpc import SessionStub
 from sessiond.conformance.bench import Bench
 from sessiond.conformance.group import Group
+from sessiond.conformance.streams import uploaded
 from sessiond.conformance.verdict import PEER, Failed, must, refused
 
 group = Group("roles")
@@ -26,23 +27,28 @@ async def _held_to_the_table(bench: Bench, seat: str) -> None:
         may = allowed(f"/{SERVICE.full_name}/{method.name}", caller.identity.role)
         if may and method.server_streaming:
             continue  # a watch of everything would be answered, and not end
-        reason = await _refusal(caller.stub, method)
+        reason = await _refusal(caller.stub, method, may=may)
         if may and reason is Reason.ROLE_NOT_ALLOWED:
             raise Failed(f"{method.name} is not allowed")
         if not may and reason is not Reason.ROLE_NOT_ALLOWED:
             raise Failed(f"{method.name}: {reason or 'answered'}, where ROLE_NOT_ALLOWED was due")
 
 
-async def _refusal(stub: Any, method: Any) -> Reason | None:
+async def _refusal(stub: Any, method: Any, *, may: bool) -> Reason | None:
     """Why an empty request is refused; None when it is not."""
     request = getattr(pb, method.input_type.name)()
     call = getattr(stub, method.name)
     try:
-        answer = call(iter([request]) if method.client_streaming else request)
+        if not method.client_streaming:
+            answer = call(request)
+        elif may:
+            await uploaded(call(), [request])
+            return None
+        else:
+            answer = call()  # who may not is refused before a message is sent
         if method.server_streaming:
-            async for _ in answer:
-                answer.cancel()
-                return None
+            await answer.read()
+            answer.cancel()
         else:
             await answer
     except grpc.RpcError as error:

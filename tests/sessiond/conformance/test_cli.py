@@ -70,10 +70,9 @@ async def test_the_pages_commands_lead_to_checks_that_pass(tmp_path: Path) -> No
             out, err = await process.communicate()
         return Ended(process.returncode or 0, out.decode(), err.decode())
 
-    *issuing, checking = commands(PAGE)
-    assert checking[:2] == ["sessiond", "check"]
-    for arguments in issuing:
-        ended = await run(arguments)
+    making, *issuing, checking = commands(PAGE)
+    assert (making[1], checking[1]) == ("init", "check")
+    for ended in [await run(making), *await asyncio.gather(*map(run, issuing))]:
         assert ended.code == 0, ended.stderr
     world = World(tmp_path / "trial", term=10.0)
     flags = ("--state-dir", str(tmp_path / "trial"), "--listen", "127.0.0.1:0")

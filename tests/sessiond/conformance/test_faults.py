@@ -101,6 +101,31 @@ class SignsSomethingElse(SessionService):
         return answer
 
 
+class ForksTooLittle(SessionService):
+    async def ForkSession(self, request: pb.ForkSessionRequest, context: Context) -> Any:
+        request.position -= 1
+        return await super().ForkSession(request, context)
+
+
+class ForgetsWhoErased(SessionService):
+    async def RedactEvent(self, request: pb.RedactEventRequest, context: Context) -> Any:
+        answer = await super().RedactEvent(request, context)
+        answer.event.redaction.ClearField("by")
+        return answer
+
+
+class KeepsTheDeleted(SessionService):
+    async def DeleteSession(self, request: pb.DeleteSessionRequest, context: Context) -> Any:
+        return pb.DeleteSessionResponse()
+
+
+class ReadsFromTheStart(SessionService):
+    async def GetBlob(self, request: pb.GetBlobRequest, context: Context) -> Any:
+        request.offset = 0
+        async for message in super().GetBlob(request, context):
+            yield message
+
+
 class BreaksDown(SessionService):
     async def GetSession(self, request: pb.GetSessionRequest, context: Context) -> Any:
         raise RuntimeError("a bug")
@@ -118,11 +143,18 @@ FAULTS = [
     (SkipsInTails, "tail", "replay_then_live", "the position after the last one: 3, not 2"),
     (ListsOldestFirst, "sessions", "newest_first", "by 3: "),
     (SignsSomethingElse, "leases", "ticket", "resource, epoch, holder, workspace: "),
+    (EditsTheLog, "chain", "recomputed", "the hash of 1 does not follow from the one before"),
+    (ForksTooLittle, "forks", "prefix_shared", "from, at: "),
+    (ForgetsWhoErased, "redaction", "erased", "by: '', not 'spiffe://carpal.internal/operator"),
+    (KeepsTheDeleted, "deletion", "gone", "was not refused, where SESSION_NOT_FOUND was due"),
+    (ReadsFromTheStart, "blobs", "from_an_offset", "the offset of a piece: 0, not 1"),
     (BreaksDown, "sessions", "created_whole", "refused as INTERNAL"),
 ]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=[fault[0].__name__ for fault in FAULTS])
+@pytest.mark.parametrize(
+    "fault", FAULTS, ids=[f"{fault[0].__name__}-{fault[2]}" for fault in FAULTS]
+)
 async def test_a_service_that_breaks_one_sentence_is_caught(
     fault: tuple[type[SessionService], str, str, str],
     tmp_path: Path,
