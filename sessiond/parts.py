@@ -1,8 +1,9 @@
 """What the service works with: the store, its writer and readers, and who is told of commits."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from sessiond.blobs import BLOB_CAP
@@ -17,6 +18,8 @@ from sessiond.store import Store
 from sessiond.sweeper import Sweeper
 from sessiond.tail import Tails
 from sessiond.writer import Writer
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ class Parts:
         self.sweeper.update(changes.sessions)
         self.table.update(changes.leases)
         self.board.update(changes.sessions)
-        self.tails.update(changes.sessions)
+        # Not before the callers are answered, which is about to happen: they wait, tails follow.
+        asyncio.get_running_loop().call_soon(self.tails.update, changes)
         # Only these can have moved a deadline; plain appends are by far the most.
         if changes.leases or self.board.next_due() is not None:
             self.deadlines.look_again()
@@ -80,6 +84,7 @@ async def running(store: Store, source: str, *, blob_cap: int = BLOB_CAP) -> Asy
     writer.listen(parts.committed)
     writer.start()
     following = asyncio.create_task(store.follow(parts.committed, parts.tails.sessions))
+    following.add_done_callback(_followed)
     try:
         yield parts
     finally:
@@ -87,4 +92,11 @@ async def running(store: Store, source: str, *, blob_cap: int = BLOB_CAP) -> Asy
         parts.close_streams()
         await writer.close()
         await readers.close()
+        with suppress(asyncio.CancelledError):
+            await following
         store.close()
+
+
+def _followed(following: "asyncio.Task[None]") -> None:
+    if not following.cancelled() and (error := following.exception()) is not None:
+        _log.critical("other processes are not followed any more", exc_info=error)

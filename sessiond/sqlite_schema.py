@@ -39,7 +39,7 @@ WHEN NEW.position IS NOT
     1 + coalesce((SELECT max(position) FROM events WHERE session = NEW.session),
                  (SELECT max(upto) FROM lineage WHERE fork = NEW.session), 0)
   OR EXISTS (SELECT 1 FROM events WHERE session = NEW.session AND id = NEW.id)
-  OR EXISTS (SELECT 1 FROM events WHERE number = NEW.number)
+  OR (NEW.number > 0 AND EXISTS (SELECT 1 FROM events WHERE number = NEW.number))
 BEGIN SELECT RAISE(ABORT, 'an event takes the next position, under a new id'); END;
 """
 

@@ -1,12 +1,12 @@
 """Tails: replay, then live, many sessions on one stream.
 
-A commit only marks a session as having more; each tail reads the store at its
-own pace from its own position. So a slow tail holds up nobody, and there is
-one path for replay and live: no seam at which an event could be lost or sent
-twice.
+A tail reads the store at its own pace from its own position, so a slow one holds up
+nobody. What a commit just appended is handed on to the tails that have all before it,
+up to a bound; beyond it, and whenever positions do not meet, the tail reads again. So
+what is sent follows from the position alone, and no event is lost or sent twice.
 """
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from carpal.errors import invalid
@@ -17,7 +17,7 @@ from sessiond.append import not_found
 from sessiond.pending import Pending
 from sessiond.readers import Readers
 from sessiond.reads import check_types, find
-from sessiond.rows import SessionRow, SliceQuery
+from sessiond.rows import Changes, EventRow, SliceQuery
 from sessiond.store import Reader
 
 MAX_SESSIONS = 1000
@@ -25,8 +25,14 @@ SLICE_EVENTS = 1000
 SLICE_BYTES = 1024 * 1024
 """Of data in one message; small, so that many sessions on a stream take turns."""
 
-Marks = Pending[str, int]
-"""Sessions that may have more events than a tail has sent."""
+_FRESH_EVENTS = 500
+_FRESH_BYTES = 256 * 1024
+"""Of one session, kept for one tail that has not taken them yet."""
+
+Fresh = tuple[EventRow, ...]
+Marks = Pending[str, Fresh]
+"""Sessions that may have more events than a tail has sent, with the newest of them when all
+since the tail's last look are at hand; with none when the store is to be read."""
 
 
 class Tails:
@@ -37,15 +43,18 @@ class Tails:
         self._by_session: dict[str, set[Marks]] = {}
         self._closed = False
 
-    def update(self, sessions: Iterable[SessionRow]) -> None:
-        """Sessions as a commit left them."""
-        for session in sessions:
+    def update(self, changes: Changes) -> None:
+        """What a commit changed."""
+        if not self._by_session:
+            return
+        for session in changes.sessions:
+            events = tuple(changes.events.get(session.session_id, ()))
             for marks in self._by_session.get(session.session_id, ()):
-                marks.put(session.session_id, session.head)
+                marks.put(session.session_id, _merged(marks.get(session.session_id), events))
 
-    def sessions(self) -> list[str]:
+    def sessions(self) -> Collection[str]:
         """Whose events somebody waits for."""
-        return list(self._by_session)
+        return self._by_session.keys()
 
     def close(self) -> None:
         """The server stops: every tail is told."""
@@ -67,15 +76,25 @@ class Tails:
         live: set[str] = set()
         with self._marked(positions) as marks:
             while True:
-                for session_id, _ in await marks.take(1):
-                    response = await self._next(session_id, positions[session_id], types)
+                for session_id, fresh in await marks.take(1):
+                    position = positions[session_id]
+                    new = [event for event in fresh if event.position > position]
+                    if session_id in live and new and new[0].position == position + 1:
+                        positions[session_id] = new[-1].position
+                        wanted = [event for event in new if _among(event.type, types)]
+                        if wanted:
+                            yield _message(session_id, wanted, new[-1].position, live=True)
+                        continue
+                    if session_id in live and fresh and not new:
+                        continue
+                    response = await self._next(session_id, position, types)
                     if not response.live:
-                        marks.put(session_id, response.head)  # after the others' turn
+                        marks.put(session_id, ())  # after the others' turn
                     if response.events or (response.live and session_id not in live):
                         yield response
                     if response.live:
                         live.add(session_id)
-                        positions[session_id] = max(positions[session_id], response.head)
+                        positions[session_id] = max(position, response.head)
                     else:
                         positions[session_id] = response.events[-1].position
 
@@ -92,12 +111,7 @@ class Tails:
                 if there is None:
                     raise not_found(session_id)
                 found = reader.slice(there[0], query)
-            return session_pb2.TailEventsResponse(
-                session_id=session_id,
-                events=[wire.event(row) for row in found.events],
-                live=not found.more,
-                head=found.head,
-            )
+            return _message(session_id, found.events, found.head, live=not found.more)
 
         return await self._readers.run(read)
 
@@ -109,7 +123,7 @@ class Tails:
             marks.close()
         for session_id in session_ids:
             self._by_session.setdefault(session_id, set()).add(marks)
-            marks.put(session_id, 0)
+            marks.put(session_id, ())
         try:
             yield marks
         finally:
@@ -123,3 +137,33 @@ class Tails:
 def _check_all(reader: Reader, caller: Identity, session_ids: Iterable[str]) -> None:
     for session_id in session_ids:
         find(reader, caller, session_id)
+
+
+def _merged(waiting: Fresh | None, new: Fresh) -> Fresh:
+    """What is at hand once `new` came: all of it, or nothing when that is too much or has a gap."""
+    if not waiting:
+        return new if waiting is None and _bounded(new) else ()
+    if not new or new[0].position != waiting[-1].position + 1:
+        return ()
+    both = waiting + new
+    return both if _bounded(both) else ()
+
+
+def _bounded(events: Fresh) -> bool:
+    return len(events) <= _FRESH_EVENTS and sum(len(e.data) for e in events) <= _FRESH_BYTES
+
+
+def _among(type: str, types: Sequence[str]) -> bool:
+    """Whether a type is one of these, or has one of these prefixes; all are when none is named."""
+    return not types or any(
+        type == wanted or (wanted.endswith(".*") and type.startswith(wanted[:-1]))
+        for wanted in types
+    )
+
+
+def _message(
+    session_id: str, events: Sequence[EventRow], head: int, *, live: bool
+) -> session_pb2.TailEventsResponse:
+    return session_pb2.TailEventsResponse(
+        session_id=session_id, events=[wire.event(row) for row in events], live=live, head=head
+    )

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from carpal.errors import CarpalError, invalid, refuse
 from carpal.status import Reason
-from sessiond.rows import NOTHING, Changes, Needs
+from sessiond.rows import NOTHING, Changes, EventRow, Needs
 from sessiond.store import (
     REJECTED,
     Store,
@@ -155,7 +155,7 @@ class Writer:
             self._waiting.popleft()
 
     def _deliver(self, jobs: list[Job[Any]], changes: Changes) -> None:
-        """In the event loop: tell the watchers, then answer the callers."""
+        """In the event loop: tell those who listen, then answer the callers."""
         try:
             for listener in self._listeners:
                 listener(changes)
@@ -176,21 +176,31 @@ class Writer:
     # What follows runs in the writing thread.
 
     def _run(self) -> None:
-        broken: StoreBroken | None = None
+        broken = False
         while (jobs := self._gather()) is not None:
             changes = Changes()
-            if broken is None:
+            if not broken:
                 try:
                     changes = self._commit(jobs)
                 except Exception as error:  # noqa: BLE001 - the top of the thread
                     # Whether this batch is on disk is unknown; only opening anew can tell.
-                    _log.critical("the store broke", exc_info=error)
-                    broken = error if isinstance(error, StoreBroken) else StoreBroken(repr(error))
-                    self._loop.call_soon_threadsafe(self._break, broken)
-            if broken is not None:
+                    broken = self._report(error)
+            if broken:
                 for job in jobs:
                     job.outcome = _unavailable()
             self._loop.call_soon_threadsafe(self._deliver, jobs, changes)
+            if not broken:
+                try:
+                    self._store.maintain()  # after the answers: nobody waits for it
+                except Exception as error:  # noqa: BLE001 - the top of the thread
+                    broken = self._report(error)
+
+    def _report(self, error: Exception) -> bool:
+        """The store broke: say so to whoever waits for that."""
+        _log.critical("the store broke", exc_info=error)
+        broken = error if isinstance(error, StoreBroken) else StoreBroken(repr(error))
+        self._loop.call_soon_threadsafe(self._break, broken)
+        return True
 
     def _gather(self) -> list[Job[Any]] | None:
         """Wait for a job, then take all that wait, up to a batch; None when closed."""
@@ -217,7 +227,6 @@ class Writer:
             changes = Changes()
             for job in jobs:
                 self._lost(job)
-        self._store.maintain()
         return changes
 
     def _together(self, jobs: list[Job[Any]]) -> Changes:
@@ -250,6 +259,7 @@ class Writer:
 
     def _one_by_one(self, jobs: list[Job[Any]]) -> Changes:
         sessions, leases = {}, {}
+        events: dict[str, list[EventRow]] = {}
         for job in jobs:
             try:
                 changes = self._together([job])
@@ -266,7 +276,9 @@ class Writer:
             else:
                 sessions.update({row.session_id: row for row in changes.sessions})
                 leases.update({row.resource: row for row in changes.leases})
-        return Changes(tuple(sessions.values()), tuple(leases.values()))
+                for session_id, rows in changes.events.items():
+                    events.setdefault(session_id, []).extend(rows)
+        return Changes(tuple(sessions.values()), tuple(leases.values()), events)
 
     @classmethod
     def _lost(cls, job: Job[Any]) -> None:

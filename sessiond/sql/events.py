@@ -5,7 +5,8 @@ microseconds an event, so that what is read is what was written, or an error.
 """
 
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
+from struct import Struct
 from typing import Any
 from zlib import crc32
 
@@ -21,6 +22,7 @@ EVENT_COLUMNS = (
 INSERT = f"INSERT INTO events ({EVENT_COLUMNS}) VALUES "  # noqa: S608 - our own names
 _CASTS = ("", "", "", "", "", "", "", "{blob}", "", "", "")
 _REDACTION = "SELECT redacted_by, time, reason FROM redactions WHERE session = $1 AND position = $2"
+_NUMBERS = Struct(">Qq")
 _KEPT_NAMES = 10_000
 
 
@@ -96,11 +98,15 @@ def event_values(session: int, event: EventRow, numbers: dict[str, int]) -> Row:
 
 def checksum(event: EventRow) -> int:
     """CRC-32 of all of an event but its data, which the digest covers."""
-    head = (
-        f"{event.id}\0{event.position}\0{event.time}\0{event.type}\0{event.source}\0"
-        f"{int(event.must_understand)}"
-    )
-    return crc32(event.hash, crc32(event.digest, crc32(head.encode())))
+    check = _checksum(event.type, event.source, event.must_understand)
+    check = crc32(_NUMBERS.pack(event.position, event.time), check)
+    return crc32(event.hash, crc32(event.digest, crc32(event.id.encode(), check)))
+
+
+@lru_cache(maxsize=1024)
+def _checksum(type: str, source: str, must_understand: bool) -> int:
+    """Of what repeats."""
+    return crc32(f"{type}\0{source}\0{int(must_understand)}".encode())
 
 
 class EventReader:

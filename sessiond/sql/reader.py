@@ -128,8 +128,8 @@ class SqlReader:
             if type.endswith(".*"):
                 # Not by the order of texts, which is another in each database.
                 found = self._connection.execute(
-                    "SELECT number FROM names WHERE substr(text, 1, $1) = $2",
-                    (len(type) - 1, type[:-1]),
+                    f"SELECT number FROM names WHERE substr(text, 1, {len(type) - 1}) = $1",  # noqa: S608
+                    (type[:-1],),
                 )
             else:
                 found = self._connection.execute(

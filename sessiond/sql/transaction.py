@@ -27,7 +27,7 @@ from sessiond.sql.rows import (
     lease_row,
     lease_values,
     log_values,
-    same_card,
+    same_but_log,
     session_row,
 )
 from sessiond.sql.workspaces import Workspaces
@@ -67,6 +67,8 @@ class SqlTransaction:
         """The rows on disk of sessions that this transaction changed."""
         self._new_events: dict[tuple[int, str], EventRow] = {}
         """By session and id, in the order they are to be written."""
+        self._appended: dict[str, list[EventRow]] = {}
+        """The same by session id."""
         self._changed_leases: dict[str, LeaseRow] = {}
         self._new_leases: set[str] = set()
         """Resources that had none before."""
@@ -103,6 +105,7 @@ class SqlTransaction:
                 self._connection.execute(insert_statement(len(run), self._blob), flat(run))
             self._write_leases(leases)
             self._connection.commit()
+        events, self._appended = self._appended, {}
         self._stored_sessions.clear()
         self._new_events.clear()
         self._changed_leases.clear()
@@ -110,7 +113,7 @@ class SqlTransaction:
         for kept in (self._sessions, self._leases):
             if len(kept) > _KEPT_ROWS:
                 kept.clear()
-        return Changes(tuple(changed), leases)
+        return Changes(tuple(changed), leases, events)
 
     def rollback(self) -> None:
         """Undo, and forget every row: memory must not know what the disk does not."""
@@ -125,6 +128,7 @@ class SqlTransaction:
         self._known_events.clear()
         self._stored_sessions.clear()
         self._new_events.clear()
+        self._appended.clear()
         self._changed_leases.clear()
         self._new_leases.clear()
 
@@ -184,6 +188,7 @@ class SqlTransaction:
         self.writes += len(events)
         for event in events:
             self._new_events[session.number, event.id] = event
+        self._appended.setdefault(session.session_id, []).extend(events)
 
     def event_at(self, session: SessionRow, position: int) -> EventRow | None:
         """See `store.Transaction`."""
@@ -300,13 +305,12 @@ class SqlTransaction:
         drives: list[Row] = []
         for row in rows:
             stored = self._stored_sessions[row.session_id]
-            if not same_card(row, stored):
+            logs.append((row.number, *log_values(row)))
+            if same_but_log(row, stored):
+                continue
+            drives.append((row.number, *drive_values(row)))
+            if card_values(row) != card_values(stored):
                 self._write_card(row)
-            log, drive = log_values(row), drive_values(row)
-            if log != log_values(stored):
-                logs.append((row.number, *log))
-            if drive != drive_values(stored):
-                drives.append((row.number, *drive))
         for columns, values in ((LOG_COLUMNS, logs), (DRIVE_COLUMNS, drives)):
             for run in chunks(values):
                 self._connection.execute(_update_statement(columns, len(run)), flat(run))

@@ -157,3 +157,39 @@ async def test_a_stopping_server_ends_its_tails_and_forgets_those_that_left(part
         with refused(Reason.UNAVAILABLE):
             await anext(parts.tails.tail(ADA, request("sesn_1")))
     assert parts.tails._by_session == {}
+
+
+@pytest.mark.parametrize("open_store", ["sqlite"], indirect=True)
+async def test_a_live_tail_costs_the_store_nothing(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tail = parts.tails.tail(ADA, request("sesn_1"))
+    async with asyncio.timeout(WAIT):
+        assert (await anext(tail)).live
+        monkeypatch.setattr(parts.tails, "_readers", None)
+        for number in range(1, 4):
+            await say(parts, "sesn_1", message(str(number)))
+            response = await anext(tail)
+            assert ([e.position for e in response.events], response.live) == ([number], True)
+
+
+async def test_a_tail_that_misses_what_another_process_appended_reads_it(
+    parts: Parts, desk: Desk
+) -> None:
+    tail = parts.tails.tail(ADA, request("sesn_1"))
+    async with asyncio.timeout(WAIT):
+        assert (await anext(tail)).live
+        # As if another process had done it: nobody here was told.
+        monitor, parts.writer._listeners[:] = list(parts.writer._listeners), []
+        await say(parts, "sesn_1", message("elsewhere"))
+        parts.writer._listeners[:] = monitor
+        await say(parts, "sesn_1", message("here"))
+        assert await until(tail, {"sesn_1": 2}) == {"sesn_1": [1, 2]}
+
+
+async def test_a_cursor_beyond_the_head_is_told_so_rather_than_left_to_skip(parts: Parts) -> None:
+    await say(parts, "sesn_1", message("a"))
+    with refused(Reason.POSITION_BEYOND_HEAD) as error:
+        await anext(parts.tails.tail(ADA, request("sesn_1", after=2)))
+    assert "the log of sesn_1 ends at 1, before 2: read it anew" in str(error.value)
+    assert (await anext(parts.tails.tail(ADA, request("sesn_1", after=1)))).live
