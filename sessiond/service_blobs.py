@@ -7,6 +7,7 @@ from functools import partial
 
 from carpal.errors import CarpalError, invalid
 from carpal.server import Context, caller
+from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from carpal.v1.session_pb2_grpc import SessionServicer
@@ -51,7 +52,12 @@ class BlobService(SessionServicer):
             except CarpalError as error:
                 _log.info("end of an upload not kept", extra={"problem": error.message})
             raise
-        row = await upload.finish()
+        try:
+            row = await upload.finish()
+        except CarpalError as error:
+            if error.reason in {Reason.DIGEST_MISMATCH, Reason.DATA_CORRUPT}:
+                parts.sweeper.wake()
+            raise
         return pb.PutBlobResponse(info=_info(row), offset=row.held)
 
     async def GetBlob(

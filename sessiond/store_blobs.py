@@ -70,5 +70,8 @@ class BlobReader(Protocol):
     def find(self, workspace: str, digest: bytes) -> BlobRow | None:
         """The blob, finished or not."""
 
+    def dropped(self) -> bool:
+        """Whether any blob is to be purged."""
+
     def piece(self, row: BlobRow, offset: int) -> bytes:
         """Some bytes from `offset` on, at least one; DATA_CORRUPT when not what was written."""

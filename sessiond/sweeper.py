@@ -1,7 +1,8 @@
-"""Removes what is to go: bytes of deleted sessions, sessions too old, imports given up.
+"""Removes what is to go: deleted sessions' bytes, sessions too old, imports and uploads given up.
 
-Woken by commits that made a tombstone; what a restart left undone it finds in the store.
-It works in small steps, each a job among the writer's others, so that nobody waits for it.
+Woken by commits that made a tombstone, and by uploads that were dropped; what a restart left
+undone it finds in the store. It works in small steps, each a job among the writer's others,
+so that nobody waits for it.
 """
 
 import asyncio
@@ -26,7 +27,11 @@ ROUND = 3600 * SECOND
 PAUSE = 5 * SECOND
 """After a step that could not be written."""
 AT_ONCE = 100
-"""Sessions deleted in one transaction."""
+"""Sessions deleted, or uploads given up, in one transaction."""
+UPLOAD_PATIENCE = 24 * 3600 * SECOND
+"""How long an upload may stand still before it is given up."""
+PIECES = 16
+"""Pieces of a blob removed in one transaction: 4 MiB."""
 
 
 class Sweeper:
@@ -50,6 +55,10 @@ class Sweeper:
             self._owing = self._owing or owing
             self._wanted.set()
 
+    def wake(self) -> None:
+        """A blob was dropped."""
+        self._wanted.set()
+
     async def run(self) -> None:
         """Act when there is something to do, and once a round."""
         while True:
@@ -69,8 +78,10 @@ class Sweeper:
                 if self._clock.steady() >= self._next_round:
                     await self._age()
                     await self._give_up_imports()
+                    await self._give_up_uploads()
                     self._next_round = self._clock.steady() + ROUND
                 await self._purge()
+                await self._purge_blobs()
                 if self._store.erasing:
                     await self._writer.run(lambda _: None)  # the store looks after each commit
             except CarpalError as error:
@@ -114,6 +125,14 @@ class Sweeper:
             if not await self._delete(ids, removal.give_up_imports, reason):
                 return  # it went on just now
 
+    async def _give_up_uploads(self) -> None:
+        before = self._clock.wall() - UPLOAD_PATIENCE
+        dropped = AT_ONCE
+        while dropped == AT_ONCE:
+            dropped = await self._writer.run(lambda tx: tx.blobs.drop_unfinished(before, AT_ONCE))
+            if dropped:
+                _log.info("uploads given up", extra={"blobs": dropped})
+
     async def _delete(
         self,
         ids: list[str],
@@ -140,6 +159,12 @@ class Sweeper:
             for session_id in ids:
                 while not await self._step(session_id):
                     pass
+
+    async def _purge_blobs(self) -> None:
+        """Remove the bytes of dropped blobs, a few pieces at a time."""
+        left = await self._readers.run(lambda reader: reader.blobs.dropped())
+        while left:
+            left = await self._writer.run(lambda tx: tx.blobs.purge(PIECES))
 
     async def _step(self, session_id: str) -> bool:
         needs = Needs(sessions=(session_id,))

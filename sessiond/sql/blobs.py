@@ -123,6 +123,10 @@ class SqlBlobReader:
         """See `store_blobs.BlobReader`."""
         return _find(self._connection, workspace, digest)
 
+    def dropped(self) -> bool:
+        """See `store_blobs.BlobReader`."""
+        return bool(self._connection.execute(_DROPPED))
+
     def piece(self, row: BlobRow, offset: int) -> bytes:
         """See `store_blobs.BlobReader`."""
         for start, stored, checksum in self._connection.execute(_PIECE, (row.number, offset)):

@@ -75,6 +75,18 @@ async def damage(sessions: Serving, statement: str, value: object) -> None:
     await sessions.parts.writer.run(change)
 
 
+async def rows(sessions: Serving) -> tuple[int, int]:
+    """Blobs and their pieces in the store, whatever their state."""
+
+    def count(tx: Any, table: str) -> int:
+        found: int = tx._connection.execute(f"SELECT count(*) FROM {table}")[0][0]
+        return found
+
+    return await sessions.parts.writer.run(
+        lambda tx: (count(tx, "blobs"), count(tx, "blob_chunks"))
+    )
+
+
 @pytest.mark.parametrize("size", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, 3 * PIECE_BYTES + 17])
 @pytest.mark.parametrize("step", [100_003, PIECE_BYTES])
 async def test_a_blob_is_read_as_it_was_put(sessions: Serving, size: int, step: int) -> None:
@@ -306,3 +318,27 @@ async def test_an_upload_that_the_store_damaged_is_dropped_so_that_it_can_be_sen
     assert await held(ada, data) == 0
     await put(ada, pieces(data))
     assert await get(ada, data) == data
+
+
+async def test_an_upload_that_stood_still_for_a_day_is_gone_and_a_slower_one_is_not(
+    sessions: Serving,
+) -> None:
+    ada = await sessions.operator()
+    still, slow = made(MIB, 1), made(MIB, 2)
+    await put(ada, pieces(still, end=1000))
+    await put(ada, pieces(slow, end=1000))
+    await sessions.advance(23 * 3600)
+    await put(ada, pieces(slow, start=1000, end=2000))
+    assert (await held(ada, still), await held(ada, slow)) == (1000, 2000)
+    await sessions.advance(2 * 3600)
+    assert (await held(ada, still), await held(ada, slow)) == (0, 2000)
+    assert await rows(sessions) == (1, 2)
+
+
+async def test_of_bytes_that_lied_nothing_stays_in_the_store(sessions: Serving) -> None:
+    ada = await sessions.operator()
+    data = made(5 * MIB)
+    with refused(Reason.DIGEST_MISMATCH):
+        await put(ada, pieces(data, digest=bytes(32)))
+    await sessions.parts.sweeper.act()
+    assert await rows(sessions) == (0, 0)
