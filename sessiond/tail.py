@@ -6,11 +6,12 @@ up to a bound; beyond it, and whenever positions do not meet, the tail reads aga
 what is sent follows from the position alone, and no event is lost or sent twice.
 """
 
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from carpal.errors import invalid
+from carpal.errors import invalid, refuse
 from carpal.identity import Identity
+from carpal.status import Reason
 from carpal.v1 import session_pb2
 from sessiond import wire
 from sessiond.append import not_found
@@ -134,9 +135,19 @@ class Tails:
                     del self._by_session[session_id]
 
 
-def _check_all(reader: Reader, caller: Identity, session_ids: Iterable[str]) -> None:
-    for session_id in session_ids:
-        find(reader, caller, session_id)
+def _check_all(reader: Reader, caller: Identity, positions: Mapping[str, int]) -> None:
+    for session_id, after in positions.items():
+        session, _ = find(reader, caller, session_id)
+        if after > session.head:
+            # Whoever saw it saw a log that a restore has undone. To wait for the position to
+            # come again would be to skip what comes before it.
+            raise refuse(
+                Reason.POSITION_BEYOND_HEAD,
+                f"the log of {session_id} ends at {session.head}, before {after}",
+                action="read it anew, it may have been restored from a backup",
+                session_id=session_id,
+                head=str(session.head),
+            )
 
 
 def _merged(waiting: Fresh | None, new: Fresh) -> Fresh:

@@ -266,6 +266,7 @@ class SessionServicer:
         Callers: operator, brain.
         Idempotent: reads only; resume from the last position seen.
         no such session, or deleted while tailed → NOT_FOUND SESSION_NOT_FOUND → stop
+        a cursor is beyond the head: a backup was restored → OUT_OF_RANGE POSITION_BEYOND_HEAD → read the log anew
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -110,6 +110,7 @@ class SessionStub:
     Callers: operator, brain.
     Idempotent: reads only; resume from the last position seen.
       no such session, or deleted while tailed → NOT_FOUND SESSION_NOT_FOUND → stop
+      a cursor is beyond the head: a backup was restored → OUT_OF_RANGE POSITION_BEYOND_HEAD → read the log anew
     """
     ForkSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ForkSessionRequest, _session_pb2.ForkSessionResponse]
     """A new session that shares the source's prefix up to a position.
@@ -291,6 +292,7 @@ class SessionAsyncStub(SessionStub):
     Callers: operator, brain.
     Idempotent: reads only; resume from the last position seen.
       no such session, or deleted while tailed → NOT_FOUND SESSION_NOT_FOUND → stop
+      a cursor is beyond the head: a backup was restored → OUT_OF_RANGE POSITION_BEYOND_HEAD → read the log anew
     """
     ForkSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ForkSessionRequest, _session_pb2.ForkSessionResponse]  # type: ignore[assignment]
     """A new session that shares the source's prefix up to a position.
@@ -529,6 +531,7 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         Callers: operator, brain.
         Idempotent: reads only; resume from the last position seen.
           no such session, or deleted while tailed → NOT_FOUND SESSION_NOT_FOUND → stop
+          a cursor is beyond the head: a backup was restored → OUT_OF_RANGE POSITION_BEYOND_HEAD → read the log anew
         """
 
     @_abc_1.abstractmethod
