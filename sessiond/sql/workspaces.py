@@ -33,6 +33,8 @@ class Workspaces:
 
     def begin(self, names: Iterable[str]) -> None:
         """A new transaction: lock what its jobs will change, in order."""
+        if self._sole_writer:
+            return
         self._locked.clear()
         self._lock(set(names))
 
