@@ -366,9 +366,9 @@ class SessionServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PutBlob(self, request_iterator, context):
-        """Store bytes under their SHA-256. The answer comes once all are there, or
-        the caller sends no more: what came by then is kept for a day. A stream
-        without data asks where to resume; a blob that is there is answered at once.
+        """Store bytes under their SHA-256. The answer comes when the caller has ended
+        its stream, or at once when the blob is there. Bytes that came stay until a
+        day passes without more. A stream without data asks where to resume.
         Callers: operator, brain, vault.
         Idempotent: by digest; resume from the offset in the answer. Bytes that
         are held already are skipped, so that two may send the same blob at once.

@@ -174,9 +174,9 @@ class SessionStub:
       stream falls behind → offers are merged, none is lost → read on
     """
     PutBlob: _grpc.StreamUnaryMultiCallable[_session_pb2.PutBlobRequest, _session_pb2.PutBlobResponse]
-    """Store bytes under their SHA-256. The answer comes once all are there, or
-    the caller sends no more: what came by then is kept for a day. A stream
-    without data asks where to resume; a blob that is there is answered at once.
+    """Store bytes under their SHA-256. The answer comes when the caller has ended
+    its stream, or at once when the blob is there. Bytes that came stay until a
+    day passes without more. A stream without data asks where to resume.
     Callers: operator, brain, vault.
     Idempotent: by digest; resume from the offset in the answer. Bytes that
     are held already are skipped, so that two may send the same blob at once.
@@ -356,9 +356,9 @@ class SessionAsyncStub(SessionStub):
       stream falls behind → offers are merged, none is lost → read on
     """
     PutBlob: _aio.StreamUnaryMultiCallable[_session_pb2.PutBlobRequest, _session_pb2.PutBlobResponse]  # type: ignore[assignment]
-    """Store bytes under their SHA-256. The answer comes once all are there, or
-    the caller sends no more: what came by then is kept for a day. A stream
-    without data asks where to resume; a blob that is there is answered at once.
+    """Store bytes under their SHA-256. The answer comes when the caller has ended
+    its stream, or at once when the blob is there. Bytes that came stay until a
+    day passes without more. A stream without data asks where to resume.
     Callers: operator, brain, vault.
     Idempotent: by digest; resume from the offset in the answer. Bytes that
     are held already are skipped, so that two may send the same blob at once.
@@ -649,9 +649,9 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_session_pb2.PutBlobRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.PutBlobResponse, _abc.Awaitable[_session_pb2.PutBlobResponse]]:
-        """Store bytes under their SHA-256. The answer comes once all are there, or
-        the caller sends no more: what came by then is kept for a day. A stream
-        without data asks where to resume; a blob that is there is answered at once.
+        """Store bytes under their SHA-256. The answer comes when the caller has ended
+        its stream, or at once when the blob is there. Bytes that came stay until a
+        day passes without more. A stream without data asks where to resume.
         Callers: operator, brain, vault.
         Idempotent: by digest; resume from the offset in the answer. Bytes that
         are held already are skipped, so that two may send the same blob at once.
