@@ -174,13 +174,15 @@ class Operator:
             call = self.sessions.WatchLeases(
                 session_pb2.WatchLeasesRequest(prefix="brain/"), timeout=ANSWER_SECONDS
             )
+            live: list[types_pb2.LeaseInfo] = []
             try:
-                async for answer in call:  # the first one is the snapshot
-                    live = [lease for lease in answer.leases if is_live(lease)]
-                    return sorted(live, key=lambda lease: lease.resource)
+                async for answer in call:
+                    live += [lease for lease in answer.leases if is_live(lease)]
+                    if not answer.more:  # that was the snapshot
+                        break
             finally:
                 call.cancel()
-        return []
+        return sorted(live, key=lambda lease: lease.resource)
 
     @asynccontextmanager
     async def brain(self, address: str) -> AsyncIterator["OrchestratorAsyncStub"]:
