@@ -1,20 +1,18 @@
-"""A sessiond that keeps imported logs and blobs in memory, on a real server."""
+"""A sessiond in memory that can be told to misbehave, on a real server."""
 
 from collections.abc import AsyncIterator
 from hashlib import sha256
 from typing import Any
 
-from carpal.chain import genesis
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import session_pb2_grpc, types_pb2
 from carpal.verified import Verified
-from tests.logs import redact
 
 
 class Keeper(session_pb2_grpc.SessionServicer):
-    """What `export`, `import`, `fork`, `redact`, `archive` and `delete` ask of a sessiond."""
+    """What `export` and `import` ask of a sessiond."""
 
     def __init__(self) -> None:
         self.sessions: dict[str, types_pb2.SessionInfo] = {}
@@ -93,36 +91,3 @@ class Keeper(session_pb2_grpc.SessionServicer):
         data = data[: len(data) // 2] if self.short else data
         for at in range(0, len(data), 200_000):
             yield pb.GetBlobResponse(offset=at, data=data[at : at + 200_000])
-
-    async def ForkSession(self, request: Any, context: Any) -> Any:
-        source = self.find(request.source_session_id)
-        if request.position > source.head.position:
-            raise refuse(Reason.POSITION_BEYOND_HEAD, f"the log ends at {source.head.position}")
-        log = self.logs[request.source_session_id][: request.position]
-        info = types_pb2.SessionInfo(
-            session_id=request.session_id,
-            title=request.title,
-            chain_id=source.chain_id,
-            forked_from=source.session_id,
-            forked_at=request.position,
-        )
-        info.head.position = len(log)
-        info.head.hash = log[-1].hash if log else genesis(info.chain_id)
-        self.sessions[info.session_id], self.logs[info.session_id] = info, log
-        return pb.ForkSessionResponse(session=info)
-
-    async def RedactEvent(self, request: Any, context: Any) -> Any:
-        self.find(request.session_id)
-        event = self.logs[request.session_id][request.position - 1]
-        redact(event, request.reason)
-        return pb.RedactEventResponse(event=event)
-
-    async def ArchiveSession(self, request: Any, context: Any) -> Any:
-        info = self.find(request.session_id)
-        info.archived.GetCurrentTime()
-        return pb.ArchiveSessionResponse(session=info)
-
-    async def DeleteSession(self, request: Any, context: Any) -> Any:
-        self.find(request.session_id)
-        del self.sessions[request.session_id]
-        return pb.DeleteSessionResponse()
