@@ -14,7 +14,7 @@ from brain.driver import Driver
 from brain.fleet import Fleet
 from brain.hand_line import HandLine
 from brain.provision import Provisioner
-from brain.results import gone, settled
+from brain.results import gone, parted, settled
 from brain.transcript import Call, Hand, New
 from brain.watch import WatchHub
 from carpal.errors import CarpalError
@@ -67,6 +67,9 @@ class Calls:
             await self._settle_one(call)
 
     async def _settle_one(self, call: Call) -> None:
+        if self._driver.transcript.not_inherited(call):
+            await self._append(parted(call))
+            return
         hand = self._driver.transcript.hand_of(call) or await self._provision(call)
         if hand is None:
             return

@@ -28,11 +28,13 @@ class Driver:
         lease: Lease,
         stub: "session_pb2_grpc.SessionAsyncStub",
         appender: Appender,
+        inherited: int = 0,
     ) -> None:
+        """`inherited`: up to where the log is that of the session it was forked from."""
         self.session_id = session_id
         self.workspace = workspace
         self.lease = lease
-        self.transcript = Transcript()
+        self.transcript = Transcript(inherited)
         self.started_at = 0
         """The log's head when this driver took over."""
         self._stub = stub

@@ -31,6 +31,12 @@ def gone(call: Call, hand: Hand, why: str, *, sent: bool) -> New:
     return settled(call, "lost", f"hand {hand.name!r} is gone ({why}); {happened}", hand)
 
 
+def parted(call: Call) -> New:
+    """The `agent.tool_result` of a call that was open where the log was forked."""
+    why = "the call belongs to the session that this one was forked from, and may go on there"
+    return settled(call, "not_inherited", why)
+
+
 def not_run(call_id: str, why: str) -> New:
     """The `agent.tool_result` of a call that was never sent to a hand."""
     return New("agent.tool_result", _result(call_id, "error", f"[error] not run: {why}"))

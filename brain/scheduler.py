@@ -110,7 +110,10 @@ class Scheduler:
             if taken is None:
                 return
             lease, info = taken
-            driver = Driver(session_id, info.workspace, lease, self._stub, self._appender)
+            inherited = max(info.forked_at, info.imported_to)
+            driver = Driver(
+                session_id, info.workspace, lease, self._stub, self._appender, inherited
+            )
             try:
                 processed, wake_in = await _while_held(
                     driver, self._drive(driver, info.head.position)

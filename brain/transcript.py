@@ -114,7 +114,9 @@ class ModelRequest:
 class Transcript:
     """The fold of one session's log."""
 
-    def __init__(self) -> None:
+    def __init__(self, inherited: int = 0) -> None:
+        """`inherited`: the last position that was another session's, on forks and imports."""
+        self.inherited = inherited
         self.head = 0
         self.agent: Json = {}
         self.hand_specs: dict[str, Json] = {}
@@ -162,6 +164,14 @@ class Transcript:
                 self.malformed.append(entry)
         elif entry.must_understand and entry.type not in KNOWN_TYPES:
             self.unknown.append(entry)
+        if self.head == self.inherited:
+            self._leave_behind()
+
+    def _leave_behind(self) -> None:
+        """The log goes on as this session's own: the hands it spoke of are another's."""
+        self.running = False
+        for hand in self.hands.values():
+            hand.state, hand.ended = "released", self.inherited
 
     # What a driver asks.
 
@@ -173,6 +183,10 @@ class Transcript:
     def open_calls(self) -> list[Call]:
         """Calls without a result, oldest first."""
         return list(self._open.values())
+
+    def not_inherited(self, call: Call) -> bool:
+        """Whether the call was open where this log parted: it is the other session's."""
+        return call.position <= self.inherited
 
     def open_request(self) -> ModelRequest | None:
         """A model call that an earlier driver did not finish."""

@@ -74,7 +74,7 @@ def show(*, found: Found, session_id: str, as_json: bool) -> int:
 
     async def main(operator: Operator) -> int:
         info = await get_session(operator, session_id)
-        shown = overview.details(info, await _events_about_hands(operator, session_id))
+        shown = overview.details(info, await _events_about_hands(operator, info))
         click.echo(json.dumps(shown) if as_json else overview.details_text(shown))
         return DONE
 
@@ -176,12 +176,16 @@ def _say_sent(event: types_pb2.Event, *, as_json: bool) -> None:
         click.echo(f"{event.type} at position {event.position}")
 
 
-async def _events_about_hands(operator: Operator, session_id: str) -> list[types_pb2.Event]:
+async def _events_about_hands(
+    operator: Operator, info: types_pb2.SessionInfo
+) -> list[types_pb2.Event]:
+    # What came with a fork or an import speaks of another session's hands.
+    session_id, own = info.session_id, max(info.forked_at, info.imported_to)
     events: list[types_pb2.Event] = []
     while True:
         request = session_pb2.GetEventsRequest(
             session_id=session_id,
-            after=events[-1].position if events else 0,
+            after=events[-1].position if events else own,
             types=list(overview.TYPES),
             limit=_PAGE,
         )

@@ -11,9 +11,9 @@ HANDS = {"shell": {"type": "process"}, "build": {"type": "process"}}
 class Log:
     """Appends entries and keeps the transcript folded over them."""
 
-    def __init__(self) -> None:
+    def __init__(self, inherited: int = 0) -> None:
         self.entries: list[Entry] = []
-        self.transcript = Transcript()
+        self.transcript = Transcript(inherited)
         self.add("session.updated", {"agent": AGENT, "hands": HANDS})
 
     def add(self, kind: str, data: dict[str, Any] | None = None, *, must: bool = False) -> str:

@@ -210,3 +210,22 @@ def test_an_update_that_is_none_leaves_agent_and_hands_as_they_were(hands: Any) 
     assert log.transcript.agent["model"] == "m"
     assert list(log.transcript.hand_specs) == ["shell", "build"]
     assert len(log.transcript.malformed) == 1
+
+
+def test_a_fork_has_none_of_the_hands_and_no_open_call_of_the_other_session() -> None:
+    log = Log(inherited=7)
+    log.say("go")
+    log.provision("h1")
+    (call,) = log.reply(log.ask(), calls=("a",))
+    assert len(log.entries) == 7
+    transcript = log.transcript
+    assert [c.call_id for c in transcript.open_calls()] == [call]
+    assert transcript.not_inherited(transcript.calls[call])
+    assert transcript.unreleased_hands() == []
+    log.result(call, outcome="not_inherited")
+    log.provision("h2")
+    (own,) = log.reply(log.ask(), calls=("b",))
+    assert not transcript.not_inherited(transcript.calls[own])
+    hand = transcript.hand_of(transcript.calls[own])
+    assert hand is not None
+    assert hand.hand_id == "h2"
