@@ -18,10 +18,9 @@ from carpal.status import Reason
 from carpal.tls import IdentityFiles, server_credentials
 from carpal.v1.session_pb2_grpc import add_SessionServicer_to_server
 from sessiond.blobs import BLOB_CAP
-from sessiond.clock import SystemClock
+from sessiond.opening import open_store
 from sessiond.parts import running
 from sessiond.service import SessionService
-from sessiond.sqlite import SqliteStore
 from sessiond.store import StoreBroken, StoreCorrupt
 from sessiond.tickets import Tickets
 
@@ -40,6 +39,8 @@ class SessiondConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Settings; each is a flag, a `CARPAL_*` variable or a key of sessiond.toml."""
 
     listen: str = "127.0.0.1:7440"
+    store: str = ""
+    """The URL of a PostgreSQL database; empty means the SQLite file in the state folder."""
     blob_cap: int = BLOB_CAP
 
 
@@ -58,7 +59,7 @@ async def run(
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.freeze()
     gc.set_threshold(_GARBAGE)
-    store = SqliteStore(state / "sessiond" / "sessions.db", SystemClock())
+    store = open_store(config.store, state)
     async with running(store, loaded.identity.uri, blob_cap=config.blob_cap) as parts:
         service = SessionService(parts, Tickets(files))
 

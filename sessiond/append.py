@@ -155,6 +155,8 @@ def check_events(events: Sequence[NewEvent]) -> None:
         # A character takes up to four bytes.
         if not 1 <= len(event.id) <= 32 and not 1 <= len(event.id.encode()) <= 128:
             raise invalid("event.id", "must be 1 to 128 bytes")
+        if "\0" in event.id:
+            raise invalid("event.id", "must hold no NUL")
         if not _is_type(event.type):
             raise invalid(
                 "event.type", f"{event.type[:128]!r} must be like `user.message`, up to 128 bytes"

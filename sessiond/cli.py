@@ -11,6 +11,7 @@ from carpal.config import state_dir as find_state
 from carpal.process import run as run_process
 from sessiond.cli_backup import backup, restore
 from sessiond.conformance.cli import check
+from sessiond.store_url import check as check_url
 
 
 @click.group()
@@ -31,6 +32,12 @@ for command in (check, backup, restore):
 @click.option(
     "--blob-cap", type=int, metavar="BYTES", help="What a workspace's blobs may have.  [50 GiB]"
 )
+@click.option(
+    "--store",
+    metavar="URL",
+    help="postgresql://USER@HOST/DATABASE, which several sessionds may share; no password "
+    "here, but in ~/.pgpass, PGPASSFILE or PGPASSWORD.  [an SQLite file in the state folder]",
+)
 @click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
 @click.option("--ready-fd", type=int, hidden=True)
 def run(
@@ -39,6 +46,7 @@ def run(
     config: Path | None,
     listen: str | None,
     blob_cap: int | None,
+    store: str | None,
     log_json: bool,
     ready_fd: int | None,
 ) -> None:
@@ -46,7 +54,9 @@ def run(
     logs.setup(json=log_json)
     with extra("sessiond"):
         from sessiond import app
-    flags = {"listen": listen, "blob_cap": blob_cap}
+    if store:
+        check_url(store, from_argv=True)
+    flags = {"listen": listen, "blob_cap": blob_cap, "store": store}
     settings = load(app.SessiondConfig, "sessiond", flags, config)
     state = find_state(state_dir)
     run_process(lambda stop: app.run(settings, state, stop, ready_fd), server=True)

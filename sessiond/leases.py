@@ -76,6 +76,8 @@ class Leases:
             raise invalid("term", "must be 0.5 s to 60 s")
         if len(wanted.address.encode()) > ADDRESS_BYTES:
             raise invalid("address", f"must be at most {ADDRESS_BYTES} bytes")
+        if "\0" in wanted.address:
+            raise invalid("address", "must hold no NUL")
         session: SessionRow | None = None
         workspace = ""
         if kind == "session":

@@ -221,6 +221,10 @@ class PostgresConnection:
         if self._raw is not None:
             self._raw.close()
 
+    def __del__(self) -> None:
+        """Whoever let go of it without a word wanted it closed."""
+        self.close()
+
     def _failed(self, error: psycopg.Error) -> Exception:
         raw = self._raw
         if raw is not None and raw.broken:

@@ -74,6 +74,7 @@ class Follower:
         self._live: dict[str, LeaseRow] = {}
         self._tailed: dict[str, SessionRow] = {}
         """As last told here, so that what is as it was is not told again."""
+        self._is_tailed: Callable[[], Collection[str]] = tuple
 
     def committed(self, changes: Changes) -> None:
         """This process committed; called in the writing thread, before its watchers hear of it."""
@@ -86,12 +87,13 @@ class Follower:
     ) -> None:
         """See `store.Store.follow`."""
         self._loop = asyncio.get_running_loop()
+        self._is_tailed = tailed
         try:
             async with asyncio.TaskGroup() as group:
                 if self._listens:
-                    group.create_task(self._hear(tailed))
+                    group.create_task(self._hear())
                     group.create_task(self._tell())
-                await self._look(changed, tailed)
+                await self._look(changed)
         finally:
             self._loop = None
             self._thread.submit(self._connection.close)
@@ -102,7 +104,10 @@ class Follower:
             self._news.update(dict.fromkeys(tokens(changes)))
             self._news_came.set()
         self._note(changes)
+        tailed = self._is_tailed()
         for row in changes.sessions:
+            if row.session_id in tailed:
+                self._tailed[row.session_id] = row
             self._ours_since.add(row.session_id)
             if row.session_id in self._theirs:
                 # What others committed later may have been told here before.
@@ -130,7 +135,7 @@ class Follower:
         self._wanted.everything |= more.everything
         self._more_wanted.set()
 
-    async def _hear(self, tailed: Callable[[], Collection[str]]) -> None:
+    async def _hear(self) -> None:
         while True:
             try:
                 async with await _connect(self._conninfo) as connection:
@@ -142,7 +147,7 @@ class Follower:
                             who, *rest = hint.payload.split(" ")
                             if who != self._who:
                                 wanted = Wanted()
-                                wanted.add(rest, tailed())
+                                wanted.add(rest, self._is_tailed())
                                 if wanted:
                                     self._want(wanted)
                         await connection.execute("SELECT 1")  # or it may be gone unnoticed
@@ -183,9 +188,7 @@ class Follower:
                 self._news_came.set()
             await asyncio.sleep(PAUSE)
 
-    async def _look(
-        self, changed: Callable[[Changes], None], tailed: Callable[[], Collection[str]]
-    ) -> None:
+    async def _look(self, changed: Callable[[Changes], None]) -> None:
         loop = asyncio.get_running_loop()
         next_full = loop.time()
         while True:
@@ -196,7 +199,7 @@ class Follower:
             wanted, self._wanted = self._wanted, Wanted()
             now = loop.time()
             wanted.everything |= now >= next_full
-            also = set(tailed()) if wanted.everything or not self._hears else set()
+            also = set(self._is_tailed()) if wanted.everything or not self._hears else set()
             if not wanted and not also:
                 continue
             self._ours_since.clear()

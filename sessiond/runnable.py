@@ -82,7 +82,9 @@ def settle(
     parked = ""
     if attempts >= MAX_ATTEMPTS:
         last = end.failure or end.lost or "the driver gave up its lease and did nothing"
-        parked = f"{attempts} tries without progress; the last: {last[:REASON_CHARACTERS]}"
+        # A store may hold no text with a NUL.
+        last = last[:REASON_CHARACTERS].replace("\0", " ")
+        parked = f"{attempts} tries without progress; the last: {last}"
     return msgspec.structs.replace(
         settled,
         attempts=attempts,

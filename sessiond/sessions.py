@@ -63,6 +63,8 @@ def check_map(field: str, entries: Mapping[str, str]) -> None:
         raise invalid(field, "a key is empty")
     if sum(len(k.encode()) + len(v.encode()) for k, v in entries.items()) > MAP_BYTES:
         raise invalid(field, f"must be at most {MAP_BYTES} bytes in all")
+    if any("\0" in text for entry in entries.items() for text in entry):
+        raise invalid(field, "must hold no NUL")
 
 
 def _check_types(caller: Identity, events: tuple[NewEvent, ...]) -> None:
@@ -175,6 +177,8 @@ def check_title(title: str) -> None:
     """INVALID_FIELD when it is too long."""
     if len(title.encode()) > TITLE_BYTES:
         raise invalid("title", f"must be at most {TITLE_BYTES} bytes")
+    if "\0" in title:
+        raise invalid("title", "must hold no NUL")
 
 
 def _patched(entries: Mapping[str, str], patch: Mapping[str, str]) -> dict[str, str]:

@@ -5,6 +5,7 @@ They are what `carpal sessiond check` runs against anyone's service; here each i
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,9 +19,13 @@ from tests.pace import SCALE
 from tests.pki import Pki
 from tests.world import World
 
+if TYPE_CHECKING:
+    from tests.postgres import Cluster
+
 Flags = Callable[[pytest.FixtureRequest], tuple[str, ...]]
 STORES: dict[str, Flags] = {
     "sqlite": lambda request: (),
+    "postgresql": lambda request: ("--config", request.getfixturevalue("store_config")),
 }
 """What `carpal sessiond run` is told, by store; a fixture may be asked for."""
 OTHERS = {"brain-2": "check-2", "other-operator": "other"}
@@ -33,6 +38,15 @@ pytestmark = pytest.mark.timeout(3 * SECONDS)
 def anyio_backend() -> tuple[str, dict[str, bool]]:
     """One loop for all of them: they share a process and connections."""
     return "asyncio", {"use_uvloop": False}
+
+
+@pytest.fixture(scope="module")
+def store_config(postgres: "Cluster", tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A file that names an empty database, with its password."""
+    path = tmp_path_factory.mktemp("store") / "sessiond.toml"
+    path.touch(mode=0o600)
+    path.write_text(f'store = "{postgres.database("contract")}"\n')
+    return str(path)
 
 
 @pytest.fixture(scope="module", params=sorted(STORES))

@@ -184,6 +184,7 @@ async def test_a_stopping_server_acks_what_it_took_and_ends_the_stream(two: Serv
             await _refused(call)
 
 
+@pytest.mark.parametrize("open_store", ["sqlite"], indirect=True)  # a disk that is easily filled
 async def test_a_full_disk_refuses_a_frame_and_closes_the_lanes_it_named(
     two: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:

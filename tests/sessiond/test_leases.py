@@ -8,7 +8,7 @@ from carpal.identity import Identity
 from carpal.status import Reason
 from sessiond.clock import SECOND
 from sessiond.rows import LeaseState
-from sessiond.sqlite import SqliteStore
+from sessiond.store import Store
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import ADA, BRAIN, OTHER, Desk, message, refused, reply
 
@@ -194,7 +194,7 @@ def test_expiring_ends_what_is_due_and_leaves_the_rest(desk: Desk) -> None:
 
 
 def test_after_a_start_every_live_lease_has_one_full_term(
-    store: SqliteStore, clock: FakeClock
+    store: Store, clock: FakeClock
 ) -> None:
     desk = Desk(store, clock)
     for name in ("sesn_1", "sesn_2"):
@@ -203,8 +203,8 @@ def test_after_a_start_every_live_lease_has_one_full_term(
     desk.release("session/sesn_2", 1)
     clock.advance(4)
     # Another process, whose steady clock began anew.
-    store.clock = FakeClock(wall=clock.wall(), steady=77 * SECOND)
-    restarted = Desk(store, store.clock)
+    store.clock = anew = FakeClock(wall=clock.wall(), steady=77 * SECOND)
+    restarted = Desk(store, anew)
     store.restart()
     assert restarted.session("sesn_2").not_before is None
     restarted.clock.advance(4.9)

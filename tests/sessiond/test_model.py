@@ -8,10 +8,16 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from carpal.errors import CarpalError
 from carpal.identity import Identity
@@ -22,10 +28,13 @@ from sessiond.leases import Wanted
 from sessiond.rows import Group, NewEvent
 from sessiond.runnable import Try
 from sessiond.sqlite import SqliteStore
-from sessiond.store import Transaction
+from sessiond.store import Store, Transaction
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import BRAIN, OTHER, SELF, Desk
 from tests.sessiond.test_append import verified
+
+if TYPE_CHECKING:
+    from tests.sessiond.stores import EmptyDatabase
 
 SESSIONS = ("s1", "s2")
 Answer = int | Reason
@@ -127,8 +136,11 @@ class Agreement(RuleBasedStateMachine):
         for session_id in SESSIONS:
             self.desk.create(session_id)
 
+    def opened(self) -> Store:
+        return SqliteStore(Path(self.folder.name) / "s.db", self.clock)
+
     def open(self) -> None:
-        self.store = SqliteStore(Path(self.folder.name) / "s.db", self.clock)
+        self.store = self.opened()
         self.desk = Desk(self.store, self.clock)
 
     @rule(
@@ -257,5 +269,28 @@ class Agreement(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
+class AgreementOnPostgres(Agreement):
+    """The same of the other store."""
+
+    database: ClassVar["EmptyDatabase"]
+
+    def __init__(self) -> None:
+        self.url = self.database.emptied()
+        super().__init__()
+
+    def opened(self) -> Store:
+        from sessiond.postgres import PostgresStore
+
+        return PostgresStore(self.url, self.clock)
+
+
 TestAgreement = Agreement.TestCase
 TestAgreement.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
+def test_postgresql_agrees_with_the_model_as_well(empty_database: "EmptyDatabase") -> None:
+    AgreementOnPostgres.database = empty_database
+    run_state_machine_as_test(
+        AgreementOnPostgres,
+        settings=settings(max_examples=5, stateful_step_count=20, deadline=None),
+    )

@@ -26,6 +26,7 @@ from sessiond.sqlite_schema import APPLICATION_ID
 from sessiond.store import StoreBroken, StoreFull
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import ADA, Desk, message, refused
+from tests.sessiond.stores import OpenStore
 from tests.sessiond.test_append import verified
 
 COLUMNS = "session, position, id, time, type, source, must_understand, data, digest, hash, checksum"
@@ -33,6 +34,12 @@ COLUMNS = "session, position, id, time, type, source, must_understand, data, dig
 INSERT = f"INSERT INTO events ({COLUMNS}) VALUES"
 REPLACE = f"INSERT OR REPLACE INTO events ({COLUMNS}) VALUES"
 EMPTY = "x'', x'', x'', 0"
+
+
+@pytest.fixture
+def open_store(tmp_path: Path) -> OpenStore:
+    """These promises are this store's own."""
+    return lambda clock: SqliteStore(tmp_path / "sessions.db", clock)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from carpal.status import Reason
 from sessiond.append import Appended, append
 from sessiond.rows import Changes, Group, NewEvent
 from sessiond.sqlite import SqliteStore
-from sessiond.store import StoreBroken, Transaction
+from sessiond.store import Store, StoreBroken, Transaction
 from sessiond.writer import Writer
 from tests.pace import SCALE
 from tests.sessiond.desk import ADA, Desk, message, refused, reply
@@ -22,7 +22,7 @@ WAIT = 10.0 * SCALE
 class Gate:
     """A store whose commits wait to be let through, and can be made to fail."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self.open = threading.Event()
         self.open.set()
@@ -44,7 +44,7 @@ class Gate:
 
 
 @pytest.fixture
-def gate(store: SqliteStore) -> Gate:
+def gate(store: Store) -> Gate:
     return Gate(store)
 
 
@@ -139,6 +139,7 @@ async def test_a_job_that_fails_after_it_wrote_is_undone_and_the_rest_of_its_bat
     assert undone
 
 
+@pytest.mark.parametrize("open_store", ["sqlite"], indirect=True)  # a disk that is easily filled
 async def test_a_full_disk_refuses_what_does_not_fit_and_takes_the_rest(
     writer: Writer, store: SqliteStore, desk: Desk
 ) -> None:
