@@ -8,6 +8,7 @@ from carpal.chain import event_hash, genesis
 from carpal.identity import Identity
 from sessiond import forks, imports, redaction, removal
 from sessiond.rows import EventRow, SessionRow
+from sessiond.store import Store
 from tests.sessiond.desk import ADA, Desk
 
 
@@ -56,6 +57,11 @@ def sweep(desk: Desk) -> int:
                 done = desk.run(lambda tx, id=session_id: removal.purge(tx, id))  # type: ignore[misc]
                 steps += 1
     return steps
+
+
+def owes(store: Store) -> bool:
+    """Whether erased bytes are still somewhere on the disk."""
+    return store.erasing
 
 
 def chained(log: Sequence[EventRow], chain_id: str) -> bytes:

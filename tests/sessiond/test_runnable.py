@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from sessiond import sessions
 from sessiond.clock import SECOND
 from sessiond.rows import SessionRow
 from sessiond.runnable import BACKOFF_CAP, BACKOFF_FIRST, Try, due_in, settle
-from tests.sessiond.desk import OTHER, SELF, Desk, message, reply
+from tests.sessiond.desk import ADA, OTHER, SELF, Desk, message, reply
 
 WALL, STEADY = 1_700_000_000 * SECOND, 500 * SECOND
 
@@ -113,6 +114,38 @@ def test_a_new_wake_gives_a_parked_session_another_three_tries(desk: Desk) -> No
     assert (desk.session().parked, desk.session().attempts) == ("", 0)
     _park(desk)
     assert desk.session().parked
+
+
+def test_a_resend_that_adds_a_wake_wakes_but_only_for_what_was_not_processed(desk: Desk) -> None:
+    desk.create("sesn_1", message("a"), message("b"))
+    assert _due(desk) is None
+    desk.append("sesn_1", message("a"), wake=True)
+    assert (_due(desk), desk.session().wake) == (0, 1)
+    epoch = desk.acquire("session/sesn_1").lease.epoch
+    desk.release("session/sesn_1", epoch, 1)
+    desk.append("sesn_1", message("a"), wake=True)
+    assert _due(desk) is None
+    desk.append("sesn_1", message("a"), message("b"), wake=True)
+    assert (_due(desk), desk.session().wake) == (0, 2)
+    assert len(desk.log()) == 2
+
+
+def test_a_resend_with_its_wake_does_not_bring_a_parked_session_back(desk: Desk) -> None:
+    desk.create("sesn_1", message("a"), wake=True)
+    desk.append("sesn_1", message("b"))
+    _park(desk)
+    desk.append("sesn_1", message("a"), wake=True)
+    assert desk.session().parked
+    desk.append("sesn_1", message("b"), wake=True)
+    assert not desk.session().parked
+    assert _due(desk) == 0
+
+
+def test_a_resend_with_a_wake_to_an_archived_session_is_the_first_answer(desk: Desk) -> None:
+    desk.create("sesn_1", message("a"))
+    desk.run(lambda tx: sessions.archive(tx, ADA, "sesn_1"))
+    assert desk.append("sesn_1", message("a"), wake=True).first.position == 1
+    assert desk.session().wake == 0
 
 
 def test_what_a_driver_appended_is_progress_whoever_ends_it(desk: Desk) -> None:
