@@ -21,8 +21,6 @@ from sessiond.writer import Writer
 
 _log = logging.getLogger(__name__)
 
-_log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class Parts:
@@ -86,7 +84,6 @@ async def running(store: Store, source: str, *, blob_cap: int = BLOB_CAP) -> Asy
     writer.listen(parts.committed)
     writer.start()
     following = asyncio.create_task(store.follow(parts.committed, parts.tails.sessions))
-    following.add_done_callback(_followed)
     following.add_done_callback(_followed)
     try:
         yield parts
