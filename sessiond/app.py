@@ -5,6 +5,7 @@ import gc
 import logging
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import grpc
 import msgspec
@@ -41,7 +42,8 @@ class SessiondConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     listen: str = "127.0.0.1:7440"
     store: str = ""
     """The URL of a PostgreSQL database; empty means the SQLite file in the state folder."""
-    blob_cap: int = BLOB_CAP
+    blob_cap: Annotated[int, msgspec.Meta(ge=0)] = BLOB_CAP
+    """Bytes of one workspace's blobs."""
 
 
 async def run(

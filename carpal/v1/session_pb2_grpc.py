@@ -375,7 +375,7 @@ class SessionServicer:
         offset beyond the bytes held → INVALID_ARGUMENT INVALID_FIELD → ask where to resume
         more data than size says, or size over 5 GiB → INVALID_ARGUMENT INVALID_FIELD → correct it
         bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again from 0
-        over the workspace's cap → RESOURCE_EXHAUSTED STORE_FULL → delete something
+        over the workspace's cap → RESOURCE_EXHAUSTED STORE_FULL → raise sessiond's blob_cap
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

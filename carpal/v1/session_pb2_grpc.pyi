@@ -183,7 +183,7 @@ class SessionStub:
       offset beyond the bytes held → INVALID_ARGUMENT INVALID_FIELD → ask where to resume
       more data than size says, or size over 5 GiB → INVALID_ARGUMENT INVALID_FIELD → correct it
       bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again from 0
-      over the workspace's cap → RESOURCE_EXHAUSTED STORE_FULL → delete something
+      over the workspace's cap → RESOURCE_EXHAUSTED STORE_FULL → raise sessiond's blob_cap
     """
     GetBlob: _grpc.UnaryStreamMultiCallable[_session_pb2.GetBlobRequest, _session_pb2.GetBlobResponse]
     """Read bytes by digest, from an offset.
@@ -365,7 +365,7 @@ class SessionAsyncStub(SessionStub):
       offset beyond the bytes held → INVALID_ARGUMENT INVALID_FIELD → ask where to resume
       more data than size says, or size over 5 GiB → INVALID_ARGUMENT INVALID_FIELD → correct it
       bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again from 0
-      over the workspace's cap → RESOURCE_EXHAUSTED STORE_FULL → delete something
+      over the workspace's cap → RESOURCE_EXHAUSTED STORE_FULL → raise sessiond's blob_cap
     """
     GetBlob: _aio.UnaryStreamMultiCallable[_session_pb2.GetBlobRequest, _session_pb2.GetBlobResponse]  # type: ignore[assignment]
     """Read bytes by digest, from an offset.
@@ -658,7 +658,7 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
           offset beyond the bytes held → INVALID_ARGUMENT INVALID_FIELD → ask where to resume
           more data than size says, or size over 5 GiB → INVALID_ARGUMENT INVALID_FIELD → correct it
           bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again from 0
-          over the workspace's cap → RESOURCE_EXHAUSTED STORE_FULL → delete something
+          over the workspace's cap → RESOURCE_EXHAUSTED STORE_FULL → raise sessiond's blob_cap
         """
 
     @_abc_1.abstractmethod

@@ -217,6 +217,7 @@ async def test_bad_starts_are_one_line_each(world: World, tmp_path: Path) -> Non
     for arguments, words in [
         (["--state-dir", str(tmp_path / "empty")], "does not exist"),
         (["--state-dir", state, "--config", str(config)], "unknown key 'listn'"),
+        (["--state-dir", state, "--blob-cap", "-1"], "blob_cap: expected `int` >= 0"),
         (["--state-dir", state, "--listen", address], f"cannot listen on {address}"),
     ]:
         ended = await carpal("sessiond", "run", *arguments)
