@@ -30,7 +30,6 @@ class SqliteStore:
         """
         self.clock = clock
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = StoreLock(path)
         try:
             self._connection = open_store(path, self._lock)

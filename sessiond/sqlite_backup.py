@@ -80,7 +80,6 @@ def restore(store: Path, source: Path, wall: int, *, replace: bool) -> Restored:
         raise refuse(
             Reason.CONFIG_INVALID, f"there is no file {source}", action="name a backup by --from"
         )
-    store.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with closing(StoreLock(store)) as lock, _part(store) as part:
         if store.exists() and not replace:
             raise refuse(

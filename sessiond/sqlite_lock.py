@@ -39,7 +39,11 @@ class StoreLock:
         self._salt: int | None = None
         self._frames = 0
         self._may_have_started_over = True
-        self._file = os.open(lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._file = os.open(lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _unusable(path, error) from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(self._file).st_size < _NOTE.size:
@@ -54,11 +58,7 @@ class StoreLock:
             ) from None
         except OSError as error:
             os.close(self._file)
-            raise refuse(
-                Reason.CONFIG_INVALID,
-                f"{lock_path(path)} cannot be written: {error.strerror}",
-                action="check the folder's owner, and that its disk has room",
-            ) from None
+            raise _unusable(path, error) from None
 
     @classmethod
     def if_free(cls, path: Path) -> "StoreLock | None":
@@ -135,6 +135,14 @@ def damaged(path: Path, how: str) -> CarpalError:
         Reason.DATA_CORRUPT,
         f"{path} is damaged: {how}",
         action="restore a backup: `carpal sessiond restore --from FILE --replace`",
+    )
+
+
+def _unusable(path: Path, error: OSError) -> CarpalError:
+    return refuse(
+        Reason.CONFIG_INVALID,
+        f"{lock_path(path)} cannot be written: {error.strerror}",
+        action="check the folder's owner, and that its disk has room",
     )
 
 
