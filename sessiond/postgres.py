@@ -17,6 +17,7 @@ from sessiond.postgres_clock import PostgresClock
 from sessiond.postgres_connection import NOW, PostgresConnection, Raw
 from sessiond.postgres_follow import Follower
 from sessiond.rows import Changes, Needs
+from sessiond.sql.fence import Fenced, fence
 from sessiond.sql.reader import SqlReader
 from sessiond.sql.transaction import SqlTransaction
 from sessiond.store import Reader, StoreBroken, StoreFull, StoreUnavailable, Transaction
@@ -78,6 +79,17 @@ class PostgresStore:
         finally:
             connection.rollback()
         self._transaction.forget()
+
+    def fence(self, wall: int) -> Fenced:
+        """After the database was restored by its own tools; see `sql.fence`."""
+        try:
+            return fence(self._connection, wall)
+        except (StoreBroken, StoreFull, StoreUnavailable) as error:
+            raise refuse(
+                Reason.INTERNAL,
+                f"{self._where} was not fenced: {_line(error)}",
+                action="run it again before any sessiond serves it",
+            ) from None
 
     def begin(self, needs: Sequence[Needs] = ()) -> Transaction:
         """See `store.Store`."""

@@ -37,6 +37,7 @@ _SETTINGS = (
 
 def open_store(path: Path, lock: StoreLock) -> SqliteConnection:
     """Open the store, or make it; CONFIG_INVALID, DATA_CORRUPT or STORE_FULL, naming the file."""
+    lock.check_restored()
     try:
         if not path.exists():
             _create(path)

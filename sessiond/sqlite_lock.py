@@ -81,6 +81,15 @@ class StoreLock:
         """All of the write-ahead log is in the file: a commit may soon begin it anew."""
         self._may_have_started_over = True
 
+    def check_restored(self) -> None:
+        """CONFIG_INVALID when a restore was cut short: what is there, or is not, is no store."""
+        if self._note[:] == _packed(_CUT_SHORT, 0, 0):
+            raise refuse(
+                Reason.CONFIG_INVALID,
+                f"a restore of {self._path} was cut short",
+                action="run it again: `carpal sessiond restore --from FILE --replace`",
+            )
+
     def check(self, frames: int) -> None:
         """DATA_CORRUPT when a log of so many whole frames is less than was noted.
 
@@ -90,12 +99,6 @@ class StoreLock:
         mark, salt, noted, _ = _NOTE.unpack(self._note[:])
         if self._note[:] != _packed(mark, salt, noted):
             return  # torn or flipped: it claims nothing
-        if mark == _CUT_SHORT:
-            raise refuse(
-                Reason.CONFIG_INVALID,
-                f"a restore of {self._path} was cut short",
-                action="run it again: `carpal sessiond restore --replace`",
-            )
         if mark != _FRAMES:
             return
         if not self._wal.exists():
