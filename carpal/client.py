@@ -28,6 +28,9 @@ KEEPALIVE: list[tuple[str, int]] = [
     ("grpc.http2.max_pings_without_data", 0),
 ]
 
+_WRITE_FAILED = "Internal error from Core"
+"""What grpc says, under INTERNAL, of a stream that ended while something was written to it."""
+
 
 @asynccontextmanager
 async def dial(
@@ -75,6 +78,8 @@ def from_rpc(error: grpc.RpcError, peer: str) -> CarpalError:
             data = value if isinstance(value, bytes) else value.encode()
             return from_status(status_pb2.Status.FromString(data))
     details = error.details() or ""
+    if details.startswith(_WRITE_FAILED):
+        return refuse(Reason.UNREACHABLE, f"{peer} does not answer (the connection broke)")
     wrapped = from_status(status_pb2.Status(code=error.code().value[0], message=details))
     if wrapped.reason is Reason.UNREACHABLE:
         return refuse(Reason.UNREACHABLE, f"{peer} does not answer ({_brief(details)})")
