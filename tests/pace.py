@@ -4,6 +4,9 @@ Every bound of a test that depends on speed is a number of seconds times
 `SCALE`, from CARPAL_TEST_SCALE: a slow or a loaded machine gets all the time
 it needs from this one knob.
 
+With CARPAL_SOAK=1, which `scripts/soak` sets, tests that repeat something do it as
+often as they promise, and no test has a limit that this would reach.
+
 With CARPAL_TEST_BOUND, in seconds, which `scripts/test` sets, a run that takes
 longer names what it is at, and one that takes twice as long is ended there.
 A test's own limit cannot see to that: what hangs may be the end of a test, of
@@ -27,18 +30,29 @@ from tests.faults import tree
 SCALE = float(os.environ.get("CARPAL_TEST_SCALE") or 1)
 AT_ONCE = 5.0 * SCALE
 """Seconds within which happens what waits for nothing, where the alternative takes a minute."""
+SOAK = os.environ.get("CARPAL_SOAK") == "1"
+_SOAK_SECONDS = 6 * 3600.0
+"""The limit of a test in a soak: it ends by itself, even if it hangs."""
+SEED = int(os.environ.get("CARPAL_TEST_SEED") or 0)
+"""What chance begins with in tests that say so when they fail; 0 for another each time."""
 _LAST_WORDS = 2.0
 """Seconds for workers to say where they are."""
 
 
+def times(usual: int, soak: int) -> int:
+    """How often to do what a test repeats: in every run, or in a soak."""
+    return soak if SOAK else usual
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Scale every test's limit."""
-    if SCALE == 1:
+    if SCALE == 1 and not SOAK:
         return  # as they are, and `--timeout` counts
     for item in items:
         marker = item.get_closest_marker("timeout")
         seconds = marker.args[0] if marker else config.getini("timeout")
-        item.add_marker(pytest.mark.timeout(float(seconds) * SCALE), append=False)
+        limit = _SOAK_SECONDS if SOAK else float(seconds)
+        item.add_marker(pytest.mark.timeout(limit * SCALE), append=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:
