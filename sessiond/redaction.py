@@ -31,4 +31,5 @@ def redact(
         )
     if event.redaction is not None:
         return event
+    tx.put_session(session)  # as it is: whoever watches it has to look again
     return tx.eraser.redact(session, event, Redaction(caller.uri, tx.wall, reason))

@@ -199,5 +199,8 @@ class Changes(msgspec.Struct, frozen=True):
 
     sessions: tuple[SessionRow, ...] = ()
     leases: tuple[LeaseRow, ...] = ()
-    events: Mapping[str, Sequence[EventRow]] = {}  # noqa: RUF012 - never changed
+    events: Mapping[str, Sequence[EventRow]] = {}
     """By session id. What another process appended is not here: its session is above."""
+    erased: bool = False
+    """Some event's data is gone: none that is still at hand from before may be shown. Then
+    `events` is empty."""

@@ -82,8 +82,9 @@ class Sweeper:
                     self._next_round = self._clock.steady() + ROUND
                 await self._purge()
                 await self._purge_blobs()
-                if self._store.erasing:
-                    await self._writer.run(lambda _: None)  # the store looks after each commit
+                for _ in range(2 if self._store.erasing else 0):
+                    # The store sees to it after a commit, so before the next one's answer.
+                    await self._writer.run(lambda _: None)
             except CarpalError as error:
                 if error.reason not in (Reason.STORE_FULL, Reason.UNAVAILABLE):
                     raise

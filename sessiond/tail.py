@@ -48,10 +48,21 @@ class Tails:
         """What a commit changed."""
         if not self._by_session:
             return
+        if changes.erased:
+            self._read_again()
         for session in changes.sessions:
             events = tuple(changes.events.get(session.session_id, ()))
+            if session.deleted is not None:
+                events = ()  # the read finds that it is gone
             for marks in self._by_session.get(session.session_id, ()):
                 marks.put(session.session_id, _merged(marks.get(session.session_id), events))
+
+    def _read_again(self) -> None:
+        """What is at hand may have been erased since, through whichever fork shares it."""
+        for session_id, every in self._by_session.items():
+            for marks in every:
+                if marks.get(session_id):
+                    marks.put(session_id, ())
 
     def sessions(self) -> Collection[str]:
         """Whose events somebody waits for."""

@@ -260,6 +260,7 @@ class Writer:
     def _one_by_one(self, jobs: list[Job[Any]]) -> Changes:
         sessions, leases = {}, {}
         events: dict[str, list[EventRow]] = {}
+        erased = False
         for job in jobs:
             try:
                 changes = self._together([job])
@@ -278,7 +279,9 @@ class Writer:
                 leases.update({row.resource: row for row in changes.leases})
                 for session_id, rows in changes.events.items():
                     events.setdefault(session_id, []).extend(rows)
-        return Changes(tuple(sessions.values()), tuple(leases.values()), events)
+                erased = erased or changes.erased
+        events = {} if erased else events
+        return Changes(tuple(sessions.values()), tuple(leases.values()), events, erased)
 
     @classmethod
     def _lost(cls, job: Job[Any]) -> None:

@@ -113,7 +113,9 @@ class SqlTransaction:
         for kept in (self._sessions, self._leases):
             if len(kept) > _KEPT_ROWS:
                 kept.clear()
-        return Changes(tuple(changed), leases, events)
+        if self.erases:
+            events = {}
+        return Changes(tuple(changed), leases, events, self.erases)
 
     def rollback(self) -> None:
         """Undo, and forget every row: memory must not know what the disk does not."""

@@ -16,7 +16,7 @@ from sessiond.sweeper import Sweeper
 from tests.pace import SCALE
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import ADA, SELF, Desk, message
-from tests.sessiond.keeping import begin, delete, fork, import_of, owes, purges, take
+from tests.sessiond.keeping import begin, delete, fork, import_of, purges, take
 from tests.sessiond.test_deadlines import Failing
 from tests.sessiond.test_retention import DAY, keep
 
@@ -157,21 +157,3 @@ async def test_on_a_full_disk_it_tries_again_later(
     failing.error = None
     assert await parts.sweeper.act()
     assert purges(desk) == []
-
-
-async def test_bytes_that_a_read_kept_on_the_disk_go_once_it_ends(
-    desk: Desk, parts: Parts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sessiond.sqlite_checkpoint.ERASE_AGAIN", 0.0)
-    await parts.sweeper.act()
-    assert not owes(desk.store)
-    desk.create("sesn_1", message("a"))
-    reader = desk.store.reader()
-    with reader.snapshot():
-        assert reader.session("sesn_1") is not None
-        delete(desk, "sesn_1")
-        assert not await parts.sweeper.act()
-        assert owes(desk.store)
-    reader.close()
-    assert await parts.sweeper.act()
-    assert not owes(desk.store)

@@ -9,8 +9,12 @@ from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from sessiond.append import append
+from sessiond.forks import NewFork, fork
 from sessiond.parts import Parts, running
+from sessiond.redaction import redact
+from sessiond.removal import delete
 from sessiond.rows import Group, NewEvent
+from sessiond.store import Transaction
 from sessiond.tail import SLICE_BYTES, SLICE_EVENTS
 from tests.pace import SCALE
 from tests.sessiond.clocks import FakeClock
@@ -193,3 +197,30 @@ async def test_a_cursor_beyond_the_head_is_told_so_rather_than_left_to_skip(part
         await anext(parts.tails.tail(ADA, request("sesn_1", after=2)))
     assert "the log of sesn_1 ends at 1, before 2: read it anew" in str(error.value)
     assert (await anext(parts.tails.tail(ADA, request("sesn_1", after=1)))).live
+
+
+async def test_what_is_redacted_while_a_tail_is_behind_comes_without_its_data(
+    parts: Parts,
+) -> None:
+    tail = aiter(parts.tails.tail(BRAIN, request("sesn_1", "sesn_2")))
+    async with asyncio.timeout(WAIT):
+        assert {(await anext(tail)).session_id for _ in range(2)} == {"sesn_1", "sesn_2"}
+        await say(parts, "sesn_1", message("a", b"a secret"))
+        await parts.writer.run(lambda tx: fork(tx, ADA, NewFork("sesn_1", 1, "f", "", b"r")))
+        await parts.writer.run(lambda tx: redact(tx, ADA, "f", 1, "it was one"))
+        (event,) = (await anext(tail)).events
+        assert (event.id, event.data) == ("a", b"")
+        assert event.redaction.reason == "it was one"
+
+
+async def test_a_tail_ends_also_when_the_deletion_came_with_an_append(parts: Parts) -> None:
+    def both(tx: Transaction) -> None:
+        append(tx, ADA, Group("sesn_1", (message("a"),)))
+        delete(tx, ADA, "sesn_1")
+
+    tail = aiter(parts.tails.tail(BRAIN, request("sesn_1")))
+    async with asyncio.timeout(WAIT):
+        assert (await anext(tail)).live
+        await parts.writer.run(both)
+        with refused(Reason.SESSION_NOT_FOUND):
+            await anext(tail)
