@@ -59,7 +59,7 @@ class Appender:
     ) -> int:
         """Append one group, all or nothing; the position of its last event.
 
-        Waits through restarts of sessiond; cancel it to stop waiting. Raises
+        Waits through restarts of sessiond and full disks; cancel it to stop waiting. Raises
         the refusal, STALE_EPOCH above all. What sessiond would refuse for its
         size is refused here: too large a frame would end the stream of all.
         """
@@ -103,20 +103,23 @@ class Appender:
         writer = asyncio.create_task(_write(stream, self._outbox))
         try:
             async for answer in stream:
-                backoff.reset()
                 for ack in answer.acks:
                     self._acknowledge(ack)
+                backoff.reset()
         finally:
             stream.cancel()
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
 
     def _acknowledge(self, ack: types_pb2.AppendAck) -> None:
+        refused = from_status(ack.status) if ack.HasField("status") else None
+        if refused is not None and refused.reason is Reason.STORE_FULL:
+            raise refused  # it goes on waiting, and is sent again on the next stream
         waiting = self._waiting.pop(ack.sequence, None)
         if waiting is None or waiting.done.done():
             return  # its waiter was cancelled
-        if ack.HasField("status"):
-            waiting.done.set_exception(from_status(ack.status))
+        if refused is not None:
+            waiting.done.set_exception(refused)
         else:
             waiting.done.set_result(ack.position)
 

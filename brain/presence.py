@@ -36,7 +36,7 @@ class Presence:
                     self._resource, takeover=True, attributes=self.attributes
                 )
             except CarpalError as error:
-                if not isinstance(error, Unreachable):
+                if not isinstance(error, Unreachable) and error.reason is not Reason.STORE_FULL:
                     raise
                 log.info("waiting for sessiond", extra={"error": str(error)})
                 await asyncio.sleep(backoff.next())

@@ -20,7 +20,7 @@ from brain.runner import Runner
 from brain.watch import WatchHub
 from carpal.backoff import Backoff
 from carpal.client import rpc_errors
-from carpal.errors import CarpalError, Unreachable, refuse
+from carpal.errors import CarpalError, Exhausted, Unreachable, refuse
 from carpal.process import only_error
 from carpal.status import Reason
 from carpal.v1 import session_pb2, session_pb2_grpc, types_pb2
@@ -130,10 +130,16 @@ class Scheduler:
     async def _acquire(self, session_id: str) -> tuple[Lease, types_pb2.SessionInfo] | None:
         """Its lease; None when another brain has it, or it needs none any more."""
         backoff = Backoff(0.1, 2.0)
-        for _ in range(_TRIES):
+        tries = 0
+        while tries < _TRIES:
             try:
                 return await self._keeper.acquire(f"session/{session_id}")
+            except Exhausted as error:
+                # Its disk is full. It goes on and offers nothing anew when there is room.
+                log.info("not taken yet", extra={"session": session_id, "error": str(error)})
+                await asyncio.sleep(backoff.next())
             except Unreachable as error:
+                tries += 1
                 log.info("not taken yet", extra={"session": session_id, "error": str(error)})
                 await asyncio.sleep(backoff.next())
             except CarpalError as error:

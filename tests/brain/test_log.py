@@ -14,6 +14,7 @@ from brain.transcript import New
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import session_pb2, types_pb2
+from sessiond.store import StoreFull
 from tests.brain.stage import WAIT, create
 from tests.sessiond.serving import Serving
 
@@ -215,3 +216,29 @@ async def test_a_lease_given_up_ends_what_may_be_appended(sessions: Serving) -> 
         with pytest.raises(CarpalError) as caught:
             await appender.append("sesn_1", [HI], held.epoch)
     assert caught.value.reason is Reason.STALE_EPOCH
+
+
+async def test_what_a_full_disk_refuses_is_sent_again_until_there_is_room(
+    sessions: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch = await lease(sessions)
+    store = sessions.parts.writer._store
+    begin, tries = store.begin, 0
+
+    def no_room(needs: Any = ()) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries <= 6:  # all that wait together, then each alone, and all of it again
+            raise StoreFull("no room")
+        return begin(needs)
+
+    monkeypatch.setattr(store, "begin", no_room)
+    async with appending(await sessions.brain()) as appender:
+        appends = (
+            appender.append("sesn_1", [HI], epoch),
+            appender.append("sesn_1", [HI, HI], epoch),
+        )
+        first, second = await asyncio.gather(*appends)
+        assert (first, second) == (3, 5)
+    assert tries > 6
+    assert len(await kinds(sessions)) == 5

@@ -1,6 +1,7 @@
 """A brain's own lease: held while it lives, taken anew when lost, never fought over."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from carpal.errors import CarpalError
 from carpal.identity import Role
 from carpal.status import Reason
 from carpal.v1 import session_pb2
+from sessiond.store import StoreFull
 from tests.brain.stage import WAIT
 from tests.sessiond.serving import Serving
 
@@ -54,6 +56,27 @@ async def test_a_lease_that_was_lost_is_said_and_taken_anew(sessions: Serving) -
     await asyncio.wait({running})
     assert presence._lease is not None
     assert presence._lease.epoch > first.epoch
+
+
+async def test_a_brain_outlives_a_full_disk(
+    sessions: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = sessions.parts.writer._store
+    begin, tries = store.begin, 0
+
+    def no_room(needs: Any = ()) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries <= 4:
+            raise StoreFull("no room")
+        return begin(needs)
+
+    monkeypatch.setattr(store, "begin", no_room)
+    presence = Presence(LeaseKeeper(await sessions.brain(), 10.0), "brain-1")
+    async with asyncio.timeout(WAIT):
+        await presence.take()
+    assert presence.left() > 0.0
+    assert tries > 4
 
 
 async def test_a_second_process_of_the_same_name_is_not_fought(sessions: Serving) -> None:
