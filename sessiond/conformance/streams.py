@@ -178,16 +178,19 @@ class Offers:
         self.seen: dict[str, types_pb2.RunnableSession] = {}
         """The newest offer of each session."""
 
-    async def until(self, session_id: str, *, tries: int = 0) -> types_pb2.RunnableSession:
-        """Read until the session is offered anew, after that many tries; the offer.
+    async def until(
+        self, session_id: str, *, tries: int = 0, wake: int = 0
+    ) -> types_pb2.RunnableSession:
+        """Read until the session is offered anew, after that many tries, for that wake; the offer.
 
-        Offers may be repeated, so one of fewer tries is not yet the one.
+        Offers may be late or repeated, so one of fewer tries or an earlier wake is not yet it.
         """
         while True:
             message = await self._reading.next()
             self.seen.update({offer.session_id: offer for offer in message.sessions})
             for offer in message.sessions:
-                if offer.session_id == session_id and offer.attempts >= tries:
+                new = offer.attempts >= tries and offer.wake >= wake
+                if new and offer.session_id == session_id:
                     return offer
 
     async def until_all(self, session_ids: Iterable[str]) -> None:

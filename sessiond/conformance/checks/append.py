@@ -204,10 +204,11 @@ async def epoch_before_duplicates(bench: Bench) -> None:
 async def expired_epoch(bench: Bench) -> None:
     """The epoch of an expired lease is STALE_EPOCH, also when nobody has taken another."""
     made = await bench.session()
-    held = await bench.lease(made.session_id, term=TERM_SHORT)
     event = bench.event("agent.message")
-    await bench.emit(made.session_id, event, epoch=held.lease.epoch)
-    await bench.expired(held.lease.resource)
+    first = await bench.lease(made.session_id)
+    await bench.emit(made.session_id, event, epoch=first.lease.epoch)
+    held = await bench.lease(made.session_id, term=TERM_SHORT)
+    await bench.expired(made.session_id)
     for late in (event, bench.event("agent.message")):
         with refused(Reason.STALE_EPOCH):
             await bench.emit(made.session_id, late, epoch=held.lease.epoch)

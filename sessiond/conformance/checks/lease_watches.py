@@ -28,13 +28,26 @@ async def snapshot_then_changes(bench: Bench) -> None:
 
 
 @group
+async def snapshot_is_whole(bench: Bench) -> None:
+    """A snapshot has every lease that was granted before, whoever watches and by whichever way."""
+    for seat, watcher in (("brain-2", "brain"), ("brain", "brain-2"), ("brain-2", "operator")):
+        made = await bench.session()
+        lease = (await bench.lease(made.session_id, stub=bench.caller(seat).stub)).lease
+        watch = bench.leases("session/", bench.caller(watcher).stub)
+        await watch.snapshot()
+        must(lease.resource in watch.rows, f"{watcher} does not see what {seat} was granted")
+
+
+@group
 async def expiry_is_told(bench: Bench) -> None:
     """A watch tells of an expiry within moments of it, and not before."""
     made = await bench.session()
+    watch = bench.leases(f"session/{made.session_id}")
+    await watch.snapshot()
     before = bench.now()
     lease = (await bench.lease(made.session_id, term=TERM_SHORT)).lease
     after = bench.now()
-    await bench.expired(lease.resource)
+    await watch.until(lease.resource, lambda row: row.epoch == lease.epoch and not is_live(row))
     must(bench.now() - before >= TERM_SHORT, "it was told before the term was over")
     late = bench.now() - after - TERM_SHORT
     must(late < bench.slack, f"it was told {late:.1f} s late")

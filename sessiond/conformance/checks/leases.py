@@ -90,7 +90,7 @@ async def epochs_rise(bench: Bench) -> None:
         lease = (await bench.lease(made.session_id, stub=stub, term=term)).lease
         epochs.append(lease.epoch)
         if expires:
-            await bench.expired(lease.resource)
+            await bench.expired(made.session_id)
         else:
             await bench.release(made.session_id, lease.epoch, stub=stub)
     equal("epochs", epochs, sorted(set(epochs)))
@@ -117,7 +117,7 @@ async def taken_after_expiry(bench: Bench) -> None:
     """An expired lease has no holder, and another brain takes it."""
     made = await bench.session()
     first = await bench.lease(made.session_id, term=TERM_SHORT)
-    await bench.expired(first.lease.resource)
+    await bench.expired(made.session_id)
     info = await bench.info(made.session_id)
     equal("holder", info.lease.holder, "")
     must(not is_live(info.lease), "there is time left")

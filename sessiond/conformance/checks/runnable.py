@@ -98,9 +98,8 @@ async def after_expiry(bench: Bench) -> None:
     offers = bench.runnable(workspace)
     await offers.until(id)
     before = bench.now()
-    lease = (await bench.lease(id, term=TERM_SHORT)).lease
+    await bench.lease(id, term=TERM_SHORT)
     after = bench.now()
-    await bench.emit(id, bench.event("agent.message"), epoch=lease.epoch)
     await offers.until(id)
     must(bench.now() - before >= TERM_SHORT, "it was offered before the lease expired")
     late = bench.now() - after - TERM_SHORT
@@ -120,8 +119,10 @@ async def wakes_on_time(bench: Bench) -> None:
     session = (await bench.brain.ReleaseLease(request)).session
     equal("wake_at", session.wake_at, request.wake_at)
     offers = bench.runnable(workspace)
-    equal("offered at once", await _after_marker(bench, workspace, offers), set())
-    offer = await offers.until(id)
+    offered = await _after_marker(bench, workspace, offers)
+    if bench.now() - before < 1.0:  # a slow service may have come to its time by now
+        equal("offered at once", offered, set())
+    offer = offers.seen.get(id) or await offers.until(id)
     must(bench.now() - before >= 1.0, "it was offered too early")
     must(bench.now() - after < 1.0 + bench.slack, f"{bench.now() - after - 1.0:.1f} s late")
     must(offer.processed >= offer.wake, "there is a wake to process")

@@ -143,6 +143,16 @@ async def unknown(bench: Bench) -> None:
 
 
 @group
+async def beyond_the_head(bench: Bench) -> None:
+    """A cursor beyond the head is POSITION_BEYOND_HEAD, whichever of the sessions it is of."""
+    made, other = await bench.session(bench.events(2)), await bench.session(bench.events(2))
+    with refused(Reason.POSITION_BEYOND_HEAD):
+        tail = bench.tail({other.session_id: 0, made.session_id: 3})
+        while True:
+            await tail.read()
+
+
+@group
 async def deleted_while_tailed(bench: Bench) -> None:
     """A tail of a session that is deleted ends as SESSION_NOT_FOUND."""
     made = await bench.session(bench.events(2))
