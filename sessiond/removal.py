@@ -13,7 +13,7 @@ from carpal.identity import Identity
 from carpal.status import Reason
 from sessiond import append
 from sessiond.clock import SECOND
-from sessiond.retention import Retention
+from sessiond.retention import KIND, NAME, Retention
 from sessiond.rows import LeaseState, Needs, SessionRow
 from sessiond.store import Transaction
 
@@ -21,9 +21,10 @@ IMPORT_PATIENCE = 24 * 3600 * SECOND
 """How long an import may stand still before it is given up."""
 
 
-def needs_of(session_ids: Sequence[str]) -> Needs:
-    """What deleting these looks at."""
+def needs_of(session_ids: Sequence[str], workspace: str) -> Needs:
+    """What deleting these looks at; the workspace's rules do not change meanwhile."""
     return Needs(
+        workspaces=(workspace,),
         sessions=tuple(session_ids),
         leases=tuple([f"session/{session_id}" for session_id in session_ids]),
     )
@@ -91,8 +92,8 @@ def purge(tx: Transaction, session_id: str) -> bool:
 
 
 def _retention(tx: Transaction, workspace: str) -> Retention:
-    rules = tx.eraser.retention(workspace)
-    return Retention() if rules is None else Retention.parse(rules)
+    rules = tx.documents.newest(workspace, KIND, NAME)
+    return Retention() if rules is None else Retention.parse(rules.data)
 
 
 def _bury(tx: Transaction, session: SessionRow) -> SessionRow:

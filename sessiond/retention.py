@@ -5,6 +5,9 @@ import msgspec
 from carpal.errors import invalid
 from sessiond.clock import SECOND
 
+KIND = "retention"
+NAME = "default"
+"""Of the document that holds the rules."""
 _DAY = 24 * 3600 * SECOND
 _MOST_DAYS = 36_500
 

@@ -51,7 +51,7 @@ class KeepingService(LeaseService):
         await self._parts.writer.run(
             lambda tx: delete(tx, who, request.session_id),
             request.ByteSize(),
-            needs_of([request.session_id]),
+            needs_of([request.session_id], who.workspace),
         )
         _log.info("session deleted", extra={"session_id": request.session_id, "by": who.uri})
         return pb.DeleteSessionResponse()

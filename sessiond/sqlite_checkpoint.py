@@ -5,6 +5,7 @@ a thread of its own, and the writer only starts the log over when that costs no 
 """
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +22,7 @@ RESET_PAGES = 32_768
 """128 MiB. Under constant load a checkpoint never finds the log at rest, so it would grow."""
 
 ERASE_AGAIN = 1.0
-"""Seconds between tries to erase while the log is being read."""
+"""Seconds between tries to cut the log off, each of which commits may have to wait for."""
 
 
 class Checkpointer:
@@ -36,7 +37,7 @@ class Checkpointer:
         """In the log, as of the last commit."""
         self.erasing = True
         """What went may still be in the log, as it may after a crash: it is to be cut off."""
-        self._erase_at = 0.0
+        self._tried = -math.inf
         self._committed = committed
         self._copied_back = copied_back
         self._retry_at = RESET_PAGES
@@ -80,7 +81,6 @@ class Checkpointer:
     def erase_soon(self) -> None:
         """A commit took bytes away that must not stay in the log."""
         self.erasing = True
-        self._erase_at = 0.0
 
     def erase(self, writer: apsw.Connection, nothing_noted: Callable[[], None]) -> None:
         """Between the writer's transactions: cut the log off if it must be, but wait for nobody.
@@ -88,9 +88,9 @@ class Checkpointer:
         `nothing_noted` is told before the log goes.
         """
         now = time.monotonic()
-        if not self.erasing or now < self._erase_at:
+        if not self.erasing or now < self._tried + ERASE_AGAIN:
             return
-        self._erase_at = now + ERASE_AGAIN
+        self._tried = now
         nothing_noted()
         writer.set_busy_timeout(0)
         try:

@@ -27,9 +27,6 @@ class Eraser(Protocol):
         and the tombstone of what was only being imported is gone.
         """
 
-    def retention(self, workspace: str) -> bytes | None:
-        """The workspace's document `retention/default`, in its newest version."""
-
 
 class Erasable(Protocol):
     """The same side of a reader: what there is to erase."""
@@ -44,5 +41,5 @@ class Erasable(Protocol):
         """(number, id) of a workspace's sessions with numbers above one, lowest first, whose
         logs last grew before a wall time and that nobody drives."""
 
-    def retentions(self) -> list[tuple[str, bytes]]:
-        """(workspace, document) of every workspace that has rules of retention."""
+    def ruled(self) -> list[str]:
+        """Workspaces that have rules of retention."""

@@ -15,7 +15,7 @@ from carpal.status import Reason
 from sessiond import removal
 from sessiond.clock import SECOND
 from sessiond.readers import Readers
-from sessiond.retention import Retention
+from sessiond.retention import KIND, NAME, Retention
 from sessiond.rows import Needs, SessionRow
 from sessiond.store import Reader, Store, StoreUnavailable, Transaction
 from sessiond.writer import Writer
@@ -98,16 +98,16 @@ class Sweeper:
 
     async def _age(self) -> None:
         """Delete the sessions that their workspace's rules no longer keep."""
-        wall = self._clock.wall()
-        for workspace, document in await self._readers.run(lambda r: r.erasable.retentions()):
+        for workspace in await self._readers.run(lambda reader: reader.erasable.ruled()):
             try:
-                oldest = Retention.parse(document).oldest(wall)
+                rules = await self._readers.run(partial(_rules, workspace))
             except CarpalError as error:
                 _log.error(
                     "retention rules not understood",
                     extra={"workspace": workspace, "problem": error.message},
                 )
                 continue
+            oldest = rules.oldest(self._clock.wall())
             if oldest is not None:
                 await self._age_workspace(workspace, oldest)
 
@@ -117,13 +117,16 @@ class Sweeper:
             above, _ = found[-1]
             found = await self._readers.run(partial(_aged, workspace, oldest, above))
             ids = [session_id for _, session_id in found]
-            await self._delete(ids, removal.delete_aged, "older than the workspace keeps them")
+            reason = "older than the workspace keeps them"
+            needs = removal.needs_of(ids, workspace)
+            await self._delete(ids, needs, removal.delete_aged, reason)
 
     async def _give_up_imports(self) -> None:
         before = self._clock.wall() - removal.IMPORT_PATIENCE
         while ids := await self._readers.run(lambda r: r.erasable.stalled(before, AT_ONCE)):
             reason = "its import stood still for a day"
-            if not await self._delete(ids, removal.give_up_imports, reason):
+            needs = Needs(sessions=tuple(ids))
+            if not await self._delete(ids, needs, removal.give_up_imports, reason):
                 return  # it went on just now
 
     async def _give_up_uploads(self) -> None:
@@ -137,12 +140,13 @@ class Sweeper:
     async def _delete(
         self,
         ids: list[str],
+        needs: Needs,
         rule: Callable[[Transaction, list[str]], list[SessionRow]],
         reason: str,
     ) -> list[SessionRow]:
         if not ids:
             return []
-        gone = await self._writer.run(lambda tx: rule(tx, ids), needs=removal.needs_of(ids))
+        gone = await self._writer.run(lambda tx: rule(tx, ids), needs=needs)
         for session in gone:
             _log.info(
                 "session deleted",
@@ -174,3 +178,8 @@ class Sweeper:
 
 def _aged(workspace: str, oldest: int, above: int, reader: Reader) -> list[tuple[int, str]]:
     return reader.erasable.aged(workspace, oldest, above, AT_ONCE)
+
+
+def _rules(workspace: str, reader: Reader) -> Retention:
+    document = reader.documents.newest(workspace, KIND, NAME)
+    return Retention() if document is None else Retention.parse(document.data)

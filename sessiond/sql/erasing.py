@@ -52,14 +52,9 @@ _AGED = (
     "AND changed < $3 AND deleted IS NULL AND importing = 0 AND driven = 0 "
     "ORDER BY number LIMIT $4"
 )
-_RETENTION = (
-    "SELECT data FROM documents WHERE workspace = $1 AND kind = 'retention' AND name = 'default' "
-    "ORDER BY version DESC LIMIT 1"
-)
-_RETENTIONS = (
-    "SELECT d.workspace, d.data FROM documents d WHERE d.kind = 'retention' "
-    "AND d.name = 'default' AND d.version = (SELECT max(version) FROM documents "
-    "WHERE workspace = d.workspace AND kind = d.kind AND name = d.name) ORDER BY d.workspace"
+_RULED = (
+    "SELECT DISTINCT workspace FROM documents WHERE kind = 'retention' AND name = 'default' "
+    "ORDER BY workspace"
 )
 
 
@@ -126,11 +121,6 @@ class SqlEraser:
             transaction.remove_session(session)
         return True
 
-    def retention(self, workspace: str) -> bytes | None:
-        """See `store_erasing.Eraser`."""
-        found = self._connection.execute(_RETENTION, (workspace,))
-        return bytes(found[0][0]) if found else None
-
     def _note(self, number: int, position: int, redaction: Redaction) -> None:
         self._transaction.writes += 1
         self._connection.execute(
@@ -170,7 +160,6 @@ class SqlErasable:
         found = self._connection.execute(_AGED, (workspace, above, before, limit))
         return [(number, session_id) for number, session_id in found]
 
-    def retentions(self) -> list[tuple[str, bytes]]:
+    def ruled(self) -> list[str]:
         """See `store_erasing.Erasable`."""
-        found = self._connection.execute(_RETENTIONS)
-        return [(workspace, bytes(data)) for workspace, data in found]
+        return [workspace for (workspace,) in self._connection.execute(_RULED)]

@@ -22,6 +22,12 @@ def open_store(tmp_path: Path) -> OpenStore:
     return lambda clock: SqliteStore(tmp_path / "sessions.db", clock)
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test waits for the next try."""
+    monkeypatch.setattr(sqlite_checkpoint, "ERASE_AGAIN", 0.0)
+
+
 def anywhere(folder: Path, needle: bytes = CANARY) -> list[str]:
     """Names of the store's files that hold these bytes."""
     return [
@@ -71,6 +77,7 @@ def test_a_long_read_puts_the_erasing_off_and_no_more(
 ) -> None:
     desk.create("sesn_1")
     desk.append("sesn_1", message("a"), message("b", CANARY))
+    monkeypatch.setattr(sqlite_checkpoint, "ERASE_AGAIN", 3600.0)
     reader = store.reader()
     with reader.snapshot():
         assert reader.session("sesn_1") is not None
@@ -82,16 +89,12 @@ def test_a_long_read_puts_the_erasing_off_and_no_more(
     store.maintain()
     assert owes(store)  # not tried again at once
     monkeypatch.setattr(sqlite_checkpoint, "ERASE_AGAIN", 0.0)
-    redact(desk, "sesn_1", 1)
     store.maintain()
     assert not owes(store)
     assert anywhere(tmp_path) == []
 
 
-async def test_bytes_that_a_read_kept_on_the_disk_go_once_it_ends(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sessiond.sqlite_checkpoint.ERASE_AGAIN", 0.0)
+async def test_bytes_that_a_read_kept_on_the_disk_go_once_it_ends(desk: Desk) -> None:
     async with running(NotClosed(desk.store), SELF) as parts:  # type: ignore[arg-type]
         await parts.sweeper.act()
         assert not owes(desk.store)

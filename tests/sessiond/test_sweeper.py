@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from sessiond import removal, sweeper
+from sessiond import removal, sqlite_checkpoint, sweeper
 from sessiond.parts import Parts, running
 from sessiond.sql import erasing
 from sessiond.sqlite import SqliteStore
@@ -21,6 +21,12 @@ from tests.sessiond.test_deadlines import Failing
 from tests.sessiond.test_retention import DAY, keep
 
 WAIT = 10.0 * SCALE
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test waits until SQLite's log may be cut off again."""
+    monkeypatch.setattr(sqlite_checkpoint, "ERASE_AGAIN", 0.0)
 
 
 @pytest.fixture
