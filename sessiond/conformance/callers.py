@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,12 +61,13 @@ def find(directory: Path) -> dict[str, IdentityFiles]:
 
 @asynccontextmanager
 async def connected(
-    endpoint: str, found: Mapping[str, IdentityFiles]
+    found: Mapping[str, IdentityFiles], *endpoints: str
 ) -> AsyncIterator[dict[str, Caller]]:
-    """Callers of the service at `endpoint`; UNREACHABLE when nobody answers there."""
+    """Callers of the service, spread over its endpoints; UNREACHABLE when one does not answer."""
     async with AsyncExitStack() as stack:
         callers = {}
-        for seat, files in found.items():
+        for seat, endpoint in zip(found, cycle(endpoints)):
+            files = found[seat]
             loaded = files.load_valid()
             channel = await stack.enter_async_context(dial(endpoint, Role.SESSIOND, files))
             callers[seat] = Caller(loaded.identity, loaded.ca, SessionStub(channel), endpoint)
@@ -74,15 +76,15 @@ async def connected(
 
 
 async def reach(callers: Mapping[str, Caller]) -> None:
-    """UNREACHABLE unless the service answers somebody: it is asked for what does not exist."""
-    caller = next(iter(callers.values()))
-    request = pb.GetSessionRequest(session_id=new_id("none"))
-    try:
-        await caller.stub.GetSession(request, timeout=PROBE_SECONDS)
-    except grpc.RpcError as error:
-        refusal = from_rpc(error, f"the service at {caller.endpoint}")
-        if isinstance(refusal, Unreachable):
-            raise refusal from None
+    """UNREACHABLE unless every endpoint answers: it is asked for what does not exist."""
+    for caller in {caller.endpoint: caller for caller in callers.values()}.values():
+        request = pb.GetSessionRequest(session_id=new_id("none"))
+        try:
+            await caller.stub.GetSession(request, timeout=PROBE_SECONDS)
+        except grpc.RpcError as error:
+            refusal = from_rpc(error, f"the service at {caller.endpoint}")
+            if isinstance(refusal, Unreachable):
+                raise refusal from None
 
 
 def _differ(

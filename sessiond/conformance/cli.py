@@ -10,7 +10,14 @@ import click
 
 
 @click.command()
-@click.option("--endpoint", required=True, metavar="H:P", help="Where the service listens.")
+@click.option(
+    "--endpoint",
+    "endpoints",
+    required=True,
+    multiple=True,
+    metavar="H:P",
+    help="Where the service listens; again for each of several that serve one store.",
+)
 @click.option(
     "--identities",
     required=True,
@@ -22,7 +29,7 @@ import click
 @click.option("--list", "listing", is_flag=True, help="Say the checks; make none.")
 @click.option("--json", "as_json", is_flag=True, help="One object a line, then a summary.")
 def check(  # noqa: PLR0917 - click passes each by name
-    endpoint: str,
+    endpoints: tuple[str, ...],
     identities: Path,
     groups: tuple[str, ...],
     scale: float,
@@ -49,7 +56,7 @@ def check(  # noqa: PLR0917 - click passes each by name
     async def make() -> Counter[str]:
         count = Counter[str]()
         async with (
-            callers.connected(endpoint, found) as connected,
+            callers.connected(found, *endpoints) as connected,
             aclosing(verdicts(checks, connected, scale)) as judged,
         ):
             async for verdict in judged:

@@ -64,7 +64,7 @@ async def service(
         store = STORES[request.param](request)
         running = await world.start("sessiond", "sessiond", "run", *flags, *store)
         found = callers.find(root / "identities")
-        async with callers.connected(running.facts["address"], found) as connected:
+        async with callers.connected(found, running.facts["address"]) as connected:
             yield connected
     finally:
         await world.end()

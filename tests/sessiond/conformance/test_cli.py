@@ -118,6 +118,15 @@ async def test_nobody_who_answers_is_exit_code_3_in_one_line(tmp_path: Path, pki
     assert ended.stdout == ""
 
 
+async def test_each_endpoint_must_answer(tmp_path: Path, pki: Pki, endpoint: str) -> None:
+    issue(pki, tmp_path / "as")
+    both = await check(tmp_path, endpoint, "--endpoint", endpoint, "--only", "documents")
+    assert both.code == 0, both.stdout + both.stderr
+    one = await check(tmp_path, endpoint, "--endpoint", "127.0.0.1:1", "--only", "documents")
+    assert one.code == 3
+    assert "the service at 127.0.0.1:1 does not answer" in one.stderr
+
+
 async def test_unfit_identities_and_groups_are_named_in_one_line(tmp_path: Path, pki: Pki) -> None:
     folder = tmp_path / "as"
     folder.mkdir()

@@ -187,6 +187,6 @@ async def verdict_on(tmp_path: Path, group: str, name: str) -> Verdict:
     (check,) = [one for one in CHECKS if (one.group, one.name) == (group, name)]
     async with (
         serving.serving(tmp_path, pki, FakeClock()) as server,
-        callers.connected(server.address, callers.find(folder)) as connected,
+        callers.connected(callers.find(folder), server.address) as connected,
     ):
         return await judge(check, connected, SCALE)
