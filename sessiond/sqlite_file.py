@@ -23,9 +23,10 @@ _log = logging.getLogger(__name__)
 
 PAGE_BYTES = 4096
 CHECK_SECONDS = 60.0
-"""For looking over the whole file at a start; at 0.5 GB a second or more when it is cached.
-What is left is checked page by page as it is read, like all the rest."""
+"""For looking over the whole file at a start, at some 0.3 GB a second. What is left is
+checked page by page as it is read, like all the rest."""
 
+_READ_BYTES = 4 * 1024 * 1024
 _MAGIC = b"SQLite format 3\0"
 # recursive_triggers: or INSERT OR REPLACE would remove rows past the triggers.
 # secure_delete: what was redacted or deleted is overwritten, not only unlinked.
@@ -80,6 +81,10 @@ def check_whole(path: Path, connection: SqliteConnection, name: Path | None = No
     """
     began = time.monotonic()
     raw = connection.raw
+    try:
+        _read_ahead(path, until=began + CHECK_SECONDS / 2)
+    except OSError as error:
+        raise damaged(name or path, f"it cannot be read: {error.strerror}") from None
     raw.set_progress_handler(lambda: time.monotonic() - began > CHECK_SECONDS, 100_000)
     try:
         with sqlite_errors(raw):
@@ -106,6 +111,16 @@ def check_whole(path: Path, connection: SqliteConnection, name: Path | None = No
             "seconds": round(time.monotonic() - began, 3),
         },
     )
+
+
+def _read_ahead(path: Path, until: float) -> None:
+    """Bring the file into the system's cache: in order that is ten times faster than by pages."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if path.stat().st_size > memory // 2:
+        return  # what comes last would push out what came first
+    with path.open("rb", buffering=0) as file:
+        while time.monotonic() < until and file.read(_READ_BYTES):
+            pass
 
 
 def refusal(path: Path, error: StoreBroken | StoreFull) -> CarpalError:
