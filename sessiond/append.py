@@ -109,6 +109,7 @@ def write(
         row = rows.get(event.id) or tx.find_event(session, event.id)
         if row is not None:
             _check_same(row, event, digest)
+            last = max(last, row.position)
         else:
             head += 1
             id, type, must_understand = event.id, event.type, event.must_understand
@@ -126,7 +127,6 @@ def write(
                 id, head, now, type, source, must_understand, event.data, digest, chain
             )
         first = first or row
-        last = max(last, row.position)
     if first is None:
         raise invalid("events", "at least one is needed")
     if not rows:

@@ -6,9 +6,10 @@ import pytest
 
 from sessiond import sqlite_checkpoint
 from sessiond.parts import running
+from sessiond.sessions import NewSession, create
 from sessiond.sqlite import SqliteStore
 from tests.sessiond.clocks import FakeClock
-from tests.sessiond.desk import SELF, Desk, message
+from tests.sessiond.desk import ADA, SELF, Desk, message
 from tests.sessiond.keeping import delete, owes, redact, sweep
 from tests.sessiond.stores import OpenStore
 from tests.sessiond.test_deadlines import NotClosed
@@ -59,8 +60,13 @@ def test_the_bytes_of_a_deleted_session_are_nowhere_on_the_disk_of_sqlite(
     desk.create("keep", *(message(f"k{n}", b"x" * 700) for n in range(50)))
     for n in range(50):
         desk.append("keep", message(f"l{n}", b"y" * 700))
+        desk.create(f"other{n}")
         if n == 0:
-            desk.create("go")
+            labels = {"canary": CANARY.decode()}
+            new = NewSession(
+                "go", "default", CANARY.decode(), labels, labels, (), wake=False, request=b"r"
+            )
+            desk.run(lambda tx, new=new: create(tx, ADA, new))  # type: ignore[misc]
         desk.append("go", message(f"h{n}", CANARY * 40))
     redact(desk, "go", 7)
     store.maintain()
