@@ -5,6 +5,7 @@ gapless and nobody waits in a ring. Leases expire by the database's clock.
 """
 
 import logging
+import time
 from collections.abc import Callable, Collection, Sequence
 
 import psycopg
@@ -14,7 +15,7 @@ from carpal.status import Reason
 from sessiond import postgres_schema
 from sessiond.clock import Clock
 from sessiond.postgres_clock import PostgresClock
-from sessiond.postgres_connection import NOW, PostgresConnection, Raw
+from sessiond.postgres_connection import APPLICATION, NOW, PostgresConnection, Raw
 from sessiond.postgres_follow import Follower
 from sessiond.rows import Changes, Needs
 from sessiond.sql.fence import Fenced, fence
@@ -32,6 +33,12 @@ _NOTE_SERVED = (
     "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 )
 _EXTEND = "UPDATE leases SET expires = term + $1 WHERE state = 0"
+_OTHERS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+    "AND application_name = $1 AND pid <> pg_backend_pid()"
+)
+_LOOKS, _LOOK_AGAIN = 20, 0.1
+"""For others that are connected: how often, and seconds between."""
 _NO_BACKOFF = "UPDATE sessions SET not_before = NULL WHERE not_before IS NOT NULL"
 
 
@@ -81,8 +88,17 @@ class PostgresStore:
         self._transaction.forget()
 
     def fence(self, wall: int) -> Fenced:
-        """After the database was restored by its own tools; see `sql.fence`."""
+        """After the database was restored by its own tools; see `sql.fence`.
+
+        CONFIG_INVALID while a sessiond serves it.
+        """
         try:
+            if self._is_served():
+                raise refuse(
+                    Reason.CONFIG_INVALID,
+                    f"{self._where} is served by a sessiond",
+                    action="stop every sessiond first",
+                )
             return fence(self._connection, wall)
         except (StoreBroken, StoreFull, StoreUnavailable) as error:
             raise refuse(
@@ -90,6 +106,17 @@ class PostgresStore:
                 f"{self._where} was not fenced: {_line(error)}",
                 action="run it again before any sessiond serves it",
             ) from None
+
+    def _is_served(self) -> bool:
+        """Whether another sessiond is connected, and stays so: one that ended takes a moment."""
+        for _ in range(_LOOKS):
+            try:
+                if not self._connection.execute(_OTHERS, (APPLICATION,))[0][0]:
+                    return False
+            except StoreBroken:  # a cluster that is only compatible does not say
+                return False
+            time.sleep(_LOOK_AGAIN)
+        return True
 
     def begin(self, needs: Sequence[Needs] = ()) -> Transaction:
         """See `store.Store`."""

@@ -22,8 +22,10 @@ _log = logging.getLogger(__name__)
 
 NOW = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
 """Microseconds since 1970, by the database's clock."""
+APPLICATION = "carpal sessiond"
+"""How the database's administrator sees us."""
 _DEFAULTS = {
-    "application_name": "carpal sessiond",
+    "application_name": APPLICATION,
     "connect_timeout": "5",
     # After a failover the other hosts of the URL are tried, until one takes writes.
     "target_session_attrs": "read-write",
@@ -263,4 +265,5 @@ def connect(conninfo: str) -> Raw:
 
 
 def _rows(cursor: "psycopg.Cursor[Row]") -> list[Row]:
-    return cursor.fetchall() if cursor.description else []
+    result = cursor.pgresult  # its `description` would make an object for each column
+    return cursor.fetchall() if result is not None and result.nfields else []

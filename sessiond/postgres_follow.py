@@ -32,6 +32,8 @@ TICK = 0.025
 """Seconds between looks at what is tailed, while none come."""
 POLL = 0.25
 """Seconds between looks at everything, while none come."""
+GAP = 0.004
+"""Seconds between hints: what is committed meanwhile goes out together."""
 PAUSE = 1.0
 """Seconds before the database is tried again."""
 _CHANNEL = "carpal"
@@ -181,6 +183,7 @@ class Follower:
                             await connection.execute(
                                 "SELECT pg_notify(%s, %s)", (_CHANNEL, hint), prepare=True
                             )
+                        await asyncio.sleep(GAP)
             except psycopg.Error as error:
                 if _is_unknown(error):
                     return

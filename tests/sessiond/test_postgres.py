@@ -35,7 +35,7 @@ from sessiond.store import (
 from tests.pace import AT_ONCE
 from tests.postgres import Cluster
 from tests.sessiond.clocks import FakeClock
-from tests.sessiond.desk import BRAIN, OTHER, Desk, message, refused
+from tests.sessiond.desk import BRAIN, OTHER, Desk, message, refused, reply
 from tests.sessiond.stores import OpenStore
 
 Tool = psycopg.Connection[Any]
@@ -199,6 +199,21 @@ def test_leases_get_a_full_term_once_for_each_start_of_the_database(
         assert lease.live(tx.steady)
         assert lease.expires - tx.steady <= lease.term
         store.rollback()
+
+
+def test_a_restored_database_is_fenced_unless_it_is_served(database: str) -> None:
+    with closing(PostgresStore(database)) as serving:
+        desk = Desk(serving, FakeClock())
+        desk.create("sesn_1", message("a"), wake=True)
+        epoch = desk.acquire("session/sesn_1").lease.epoch
+        with closing(PostgresStore(database)) as second, refused(Reason.CONFIG_INVALID):
+            second.fence(serving.clock.wall())
+    with closing(PostgresStore(database)) as store:
+        assert store.fence(store.clock.wall()).leases == 1
+        desk = Desk(store, FakeClock())
+        with refused(Reason.STALE_EPOCH):
+            desk.append("sesn_1", reply("b"), epoch=epoch)
+        assert desk.acquire("session/sesn_1", who=OTHER).lease.epoch > 2**32
 
 
 def test_of_two_that_grant_the_first_lease_of_a_name_at_once_one_must_look_again(
