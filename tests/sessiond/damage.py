@@ -1,7 +1,10 @@
 """Damage to a store, at random: it is refused by name, or every read is true or refused."""
 
+import logging
 import random
 import shutil
+import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -110,3 +113,40 @@ def cut(file: Path, chance: random.Random) -> str:
     with file.open("r+b") as opened:
         opened.truncate(size)
     return f"{file.name}: cut to {size} bytes"
+
+
+def rounds(folder: Path, harm: Callable[[Path, random.Random], str], count: int, seed: int) -> int:
+    """Damage a killed and a closed store in turn; how often one opened all the same."""
+    chance = random.Random(seed)
+    store = small_store(folder / "served")
+    true = truth(store)
+    copy(folder / "served", folder / "killed")
+    store.close()
+    opened = 0
+    for number in range(count):
+        at = folder / "damaged"
+        shutil.copytree(folder / ("served" if number % 2 else "killed"), at)
+        file = at / ("sessions.db" if number % 4 else "sessions.db-wal")
+        what = harm(file, chance)
+        try:
+            # Twice: the first start must not make of damage what the second takes for whole.
+            opened += survives(at, true) or survives(at, true)
+        except BaseException as error:
+            error.add_note(f"seed {seed}, round {number}: {what}")
+            raise
+        shutil.rmtree(at)
+    return opened
+
+
+def main() -> None:
+    """`python -m tests.sessiond.damage ROUNDS`: as many as there is time for."""
+    logging.disable()
+    count, seed = int(sys.argv[1]), random.randrange(2**32)
+    for harm in (flip, cut):
+        with tempfile.TemporaryDirectory() as folder:
+            opened = rounds(Path(folder), harm, count, seed)
+        sys.stdout.write(f"{harm.__name__}: {count} rounds, {opened} opened, seed {seed}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -13,6 +13,7 @@ from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from sessiond.sqlite import SqliteStore
+from tests.command import Command
 from tests.pki import Pki
 from tests.sessiond import damage
 from tests.sessiond.clocks import FakeClock
@@ -56,47 +57,12 @@ def test_what_a_kill_left_is_whole(killed: Files, closed: Files, tmp_path: Path)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_any_bit_flipped_is_refused_by_name_or_harms_no_read(
-    killed: Files,
-    closed: Files,
-    tmp_path: Path,
-    seed: int,
-) -> None:
-    chance = random.Random(seed)
-    for number in range(FLIPS // 5):
-        files, true = (killed, closed)[number % 2]
-        folder = tmp_path / str(number)
-        shutil.copytree(files, folder)
-        names = ["sessions.db", "sessions.db-wal"] if number % 2 == 0 else ["sessions.db"]
-        what = damage.flip(folder / chance.choice(names), chance)
-        _judge(folder, true, what)
-        shutil.rmtree(folder)
+def test_any_bit_flipped_is_refused_by_name_or_harms_no_read(tmp_path: Path, seed: int) -> None:
+    damage.rounds(tmp_path, damage.flip, FLIPS // 5, seed)
 
 
-def test_any_cut_is_refused_by_name_or_harms_no_read(
-    killed: Files, closed: Files, tmp_path: Path
-) -> None:
-    chance = random.Random(0)
-    for number in range(CUTS):
-        files, true = (killed, closed)[number % 2]
-        folder = tmp_path / str(number)
-        shutil.copytree(files, folder)
-        names = ["sessions.db", "sessions.db-wal"] if number % 2 == 0 else ["sessions.db"]
-        what = damage.cut(folder / chance.choice(names), chance)
-        _judge(folder, true, what)
-        shutil.rmtree(folder)
-
-
-def _judge(folder: Path, true: list[object], what: str) -> None:
-    """Twice: the first start must not make of damage what the second takes for whole."""
-    for again in range(2):
-        try:
-            opened = damage.survives(folder, true)
-        except BaseException as error:
-            error.add_note(f"{what}, start {again + 1}")
-            raise
-        if opened:
-            return
+def test_any_cut_is_refused_by_name_or_harms_no_read(tmp_path: Path) -> None:
+    damage.rounds(tmp_path, damage.cut, CUTS, seed=0)
 
 
 def test_an_older_write_ahead_log_put_back_is_refused(killed: Files, tmp_path: Path) -> None:
@@ -149,3 +115,24 @@ async def test_damage_met_while_serving_is_told_to_the_one_who_reads_and_to_nobo
                 pass
         emit = pb.EmitEventRequest(session_id="sesn_2", event=event("goes-on"))
         assert (await stub.EmitEvent(emit)).event.position
+
+
+async def test_a_damaged_store_ends_the_process_in_one_line_that_says_what_to_do(
+    killed: Files, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    Pki(tmp_path / "pki").issue("sessiond", "sessiond", directory=state / "sessiond" / "identity")
+    for file in killed[0].iterdir():
+        shutil.copy(file, state / "sessiond")
+    place = state / "sessiond" / "sessions.db"
+    damage.cut(place, random.Random(1))
+    for _ in range(2):  # nor does trying again help, or harm
+        ended = await Command(tmp_path)(
+            "sessiond", "run", "--state-dir", str(state), "--listen", "127.0.0.1:0"
+        )
+        said = [line for line in ended.stderr.splitlines() if line.startswith("carpal: ")]
+        assert ended.code == 1
+        assert len(said) == 1
+        assert str(place) in said[0]
+        assert "restore a backup: `carpal sessiond restore --from FILE --replace`" in said[0]
+        assert "Traceback" not in ended.stderr

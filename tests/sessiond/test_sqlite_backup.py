@@ -11,7 +11,6 @@ from carpal.status import Reason
 from sessiond.clock import SECOND
 from sessiond.sqlite import SqliteStore
 from sessiond.sqlite_backup import backup, restore
-from tests.command import Command
 from tests.sessiond import damage
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import Desk, message, refused
@@ -191,30 +190,3 @@ def test_a_restore_cut_short_is_never_served_and_can_be_done_again(
     restore(stopped, tmp_path / "backup.db", WALL, replace=True)
     with opened(stopped) as store:
         assert ids(store) == ["a", "b", "c"]
-
-
-async def test_commands_say_what_they_did_and_refuse_in_one_line(
-    desk: Desk, place: Path, tmp_path: Path
-) -> None:
-    carpal = Command(tmp_path)
-    state = tmp_path / "state"
-    damage.copy(place.parent, state / "sessiond")
-    to = str(tmp_path / "backup.db")
-    done = await carpal("sessiond", "backup", "--state-dir", str(state), "--to", to)
-    assert done.code == 0, done.stderr
-    assert f"{to}: " in done.stdout
-    assert "checked" in done.stdout
-    restored = ("sessiond", "restore", "--state-dir", str(state), "--from", to)
-    done = await carpal(*restored)
-    assert done.code == 2
-    assert done.stderr.count("\n") == 1
-    done = await carpal(*restored, "--replace")
-    assert done.code == 0, done.stderr
-    assert "the store that was there is now " in done.stdout
-    assert "1 sessions, generation " in done.stdout
-    for arguments in (("--to", to), ("--from", to)):
-        command = "backup" if arguments[0] == "--to" else "restore"
-        refusal = await carpal("sessiond", command, "--store", "postgresql://u@h/d", *arguments)
-        assert refusal.code == 2
-        assert "by its own tools" in refusal.stderr
-        assert refusal.stderr.count("\n") == 1
