@@ -9,6 +9,7 @@ import grpc
 from carpal.client import from_rpc
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
+from carpal.v1 import types_pb2
 from sessiond.conformance.bench import Bench
 from sessiond.conformance.checks.chain import verify
 from sessiond.conformance.checks.forks import fork
@@ -126,40 +127,46 @@ async def not_offered(bench: Bench) -> None:
     await delete(bench, marker.session_id)
 
 
-@group.alone
+@group
 async def held_by_retention(bench: Bench) -> None:
     """While retention/default holds the workspace, deleting is SESSION_HELD."""
-    made = await bench.session(bench.events(1))
-    request = pb.DeleteSessionRequest(session_id=made.session_id)
+    # Of the other workspace, where no other check deletes.
+    request = pb.CreateSessionRequest(session_id=bench.fresh("sesn"), events=bench.events(1))
+    await bench.other.CreateSession(request)
+    doomed = pb.DeleteSessionRequest(session_id=request.session_id)
     async with _retention(bench, hold=True):
         with refused(Reason.SESSION_HELD):
-            await bench.operator.DeleteSession(request)
-        await bench.log(made.session_id)
+            await bench.other.DeleteSession(doomed)
+        equal("the log's length", len(await bench.log(doomed.session_id, bench.other)), 1)
     async with _retention(bench, hold=False):
-        await bench.operator.DeleteSession(request)
+        await bench.other.DeleteSession(doomed)
 
 
 @asynccontextmanager
 async def _retention(bench: Bench, *, hold: bool) -> AsyncIterator[None]:
-    """The workspace's retention with this hold; afterwards as it was, or with nothing held."""
-    version, before = 0, b"{}"
-    try:
-        request = pb.GetDocumentRequest(kind="retention", name="default")
-        document = (await bench.operator.GetDocument(request)).document
-        version, before = document.version, document.data
-    except grpc.RpcError as error:
-        if from_rpc(error, PEER).reason is not Reason.DOCUMENT_NOT_FOUND:
-            raise
-    during = json.dumps({**json.loads(before), "hold": hold}).encode()
-    await _put(bench, version, during)
+    """The other workspace's retention with this hold; afterwards as it was, or empty."""
+    before = (await _newest(bench)).data or b"{}"
+    await _put(bench, json.dumps({**json.loads(before), "hold": hold}).encode())
     try:
         yield
     finally:
-        await _put(bench, version + 1, before)
+        await _put(bench, before)
 
 
-async def _put(bench: Bench, version: int, data: bytes) -> None:
+async def _newest(bench: Bench) -> types_pb2.DocumentInfo:
+    """The workspace's retention; of version 0 when there is none."""
+    request = pb.GetDocumentRequest(kind="retention", name="default")
+    try:
+        return (await bench.other.GetDocument(request)).document
+    except grpc.RpcError as error:
+        if from_rpc(error, PEER).reason is not Reason.DOCUMENT_NOT_FOUND:
+            raise
+        return types_pb2.DocumentInfo()
+
+
+async def _put(bench: Bench, data: bytes) -> None:
+    version = (await _newest(bench)).version
     request = pb.PutDocumentRequest(
         kind="retention", name="default", expected_version=version, data=data
     )
-    await bench.operator.PutDocument(request)
+    await bench.other.PutDocument(request)
