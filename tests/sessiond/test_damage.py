@@ -1,5 +1,6 @@
 """Damaged files: a typed refusal that names the file, or the truth, and never anything else."""
 
+import asyncio
 import random
 import shutil
 from contextlib import closing
@@ -13,12 +14,14 @@ from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from sessiond.sqlite import SqliteStore
+from sessiond.sqlite_file import PAGE_BYTES
+from sessiond.store import StoreCorrupt
 from tests.command import Command
 from tests.pki import Pki
 from tests.sessiond import damage
 from tests.sessiond.clocks import FakeClock
-from tests.sessiond.desk import refused
-from tests.sessiond.serving import event, serving
+from tests.sessiond.desk import Desk, message, refused
+from tests.sessiond.serving import WAIT, event, serving
 
 FLIPS = 150
 CUTS = 40
@@ -136,3 +139,28 @@ async def test_a_damaged_store_ends_the_process_in_one_line_that_says_what_to_do
         assert str(place) in said[0]
         assert "restore a backup: `carpal sessiond restore --from FILE --replace`" in said[0]
         assert "Traceback" not in ended.stderr
+
+
+async def test_damage_that_the_writer_meets_stops_it_in_words(tmp_path: Path, pki: Pki) -> None:
+    place = tmp_path / "sessions.db"
+    with closing(SqliteStore(place, FakeClock())) as store:
+        desk = Desk(store, FakeClock())
+        for number in range(50):
+            first = (message(f"{number}-{k}", bytes(2_000)) for k in range(50))
+            desk.create(f"sesn_{number}", *first)
+    async with serving(tmp_path, pki, FakeClock()) as sessions:
+        stub = await sessions.operator()
+        broken = asyncio.create_task(sessions.parts.writer.until_broken())
+        with place.open("r+b") as file:  # all but what was read last, which is at hand
+            for page in range(20, place.stat().st_size // PAGE_BYTES):
+                file.seek(page * PAGE_BYTES + 2_000)
+                file.write(b"damage")
+        async with asyncio.timeout(WAIT):
+            with refused(Reason.UNAVAILABLE), rpc_errors("sessiond"):
+                for number in range(50):
+                    new = event(f"new-{number}")
+                    await stub.EmitEvent(
+                        pb.EmitEventRequest(session_id=f"sesn_{number}", event=new)
+                    )
+            with pytest.raises(StoreCorrupt, match=r"sessions\.db is damaged"):
+                await broken
