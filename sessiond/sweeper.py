@@ -30,6 +30,7 @@ AT_ONCE = 100
 """Sessions deleted, or uploads given up, in one transaction."""
 UPLOAD_PATIENCE = 24 * 3600 * SECOND
 """How long an upload may stand still before it is given up."""
+_LATER = {Reason.STORE_FULL, Reason.UNAVAILABLE, Reason.DATA_CORRUPT, Reason.INTERNAL}
 PIECES = 16
 """Pieces of a blob removed in one transaction: 4 MiB."""
 
@@ -86,7 +87,8 @@ class Sweeper:
                     # The store sees to it after a commit, so before the next one's answer.
                     await self._writer.run(lambda _: None)
             except CarpalError as error:
-                if error.reason not in (Reason.STORE_FULL, Reason.UNAVAILABLE):
+                # Damage in one place keeps what lies there from being removed, and no more.
+                if error.reason not in _LATER:
                     raise
                 _log.error("nothing removed", extra={"problem": error.message})
                 return False

@@ -4,11 +4,15 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
+from carpal.errors import refuse
+from carpal.status import Reason
 from sessiond import removal, sqlite_checkpoint, sweeper
 from sessiond.parts import Parts, running
+from sessiond.readers import Readers
 from sessiond.sql import erasing
 from sessiond.sqlite import SqliteStore
 from sessiond.store import StoreFull
@@ -163,3 +167,14 @@ async def test_on_a_full_disk_it_tries_again_later(
     failing.error = None
     assert await parts.sweeper.act()
     assert purges(desk) == []
+
+
+async def test_damage_that_it_meets_does_not_end_it(parts: Parts) -> None:
+    class Damaged(Readers):
+        async def run(self, read: Any) -> Any:
+            raise refuse(Reason.DATA_CORRUPT, "sessions.db is damaged")
+
+    readers = Damaged(parts.sweeper._store)
+    sweeper = Sweeper(parts.sweeper._store, parts.writer, readers)
+    assert not await sweeper.act()
+    await readers.close()
