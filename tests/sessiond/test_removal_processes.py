@@ -1,9 +1,11 @@
 """Two processes that remove what is to go from one PostgreSQL database, at the same moment."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
+import psycopg
 import pytest
 
 from sessiond import removal
@@ -17,6 +19,9 @@ from tests.sessiond.keeping import delete, fork, purges, redact, sweep
 from tests.sessiond.stores import OpenStore
 
 WAIT = 10.0 * SCALE
+_WAITING = (
+    "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
 
 
 @pytest.fixture
@@ -42,9 +47,17 @@ def events_left(desk: Desk, session_id: str) -> int:
     return left
 
 
+def until_it_waits(database: str, done: threading.Event) -> None:
+    """Until somebody waits for a lock in the database, or is done without one."""
+    deadline = time.monotonic() + WAIT
+    with psycopg.connect(database, autocommit=True) as connection:
+        while not done.wait(0.01) and not connection.execute(_WAITING).fetchall():
+            assert time.monotonic() < deadline
+
+
 @pytest.mark.parametrize("first", ["sesn_1", "f"])
 def test_what_a_fork_lets_go_of_just_as_its_source_is_swept_goes_too(
-    desk: Desk, second: Desk, first: str
+    desk: Desk, second: Desk, database: str, first: str
 ) -> None:
     desk.create("sesn_1", *(message(id) for id in "abc"))
     fork(desk, "sesn_1", 2, "f")
@@ -55,18 +68,19 @@ def test_what_a_fork_lets_go_of_just_as_its_source_is_swept_goes_too(
     tx = desk.store.begin([Needs(sessions=(first,))])
     while not removal.purge(tx, first):
         pass
-    began = threading.Event()
+    done = threading.Event()
 
     def sweep_the_other() -> None:
-        began.set()
-        second.run(lambda tx: removal.purge(tx, other))
+        while not second.run(lambda tx: removal.purge(tx, other)):
+            pass
+        done.set()
 
     thread = threading.Thread(target=sweep_the_other)
     thread.start()
-    assert began.wait(WAIT)
+    until_it_waits(database, done)
     desk.store.commit()
-    thread.join(WAIT)
-    assert not thread.is_alive()
+    assert done.wait(WAIT)
+    thread.join()
     sweep(second)
     assert purges(desk) == []
     assert (events_left(desk, "sesn_1"), events_left(desk, "f")) == (0, 0)
