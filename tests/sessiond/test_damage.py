@@ -17,13 +17,14 @@ from sessiond.sqlite import SqliteStore
 from sessiond.sqlite_file import PAGE_BYTES
 from sessiond.store import StoreCorrupt
 from tests.command import Command
+from tests.pace import times
 from tests.pki import Pki
 from tests.sessiond import damage
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import Desk, message, refused
 from tests.sessiond.serving import WAIT, event, serving
 
-FLIPS = 150
+FLIPS = times(150, 2000)
 CUTS = 40
 
 Files = tuple[Path, list[object]]

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sessiond import removal
 from sessiond.sql import erasing
 from sessiond.sqlite import SqliteStore
+from tests.pace import times
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import Desk, message
 from tests.sessiond.keeping import chained, delete, fork, purges, redact, sweep
@@ -164,4 +165,4 @@ class SmallSteps(Forks):
 
 
 TestForks = SmallSteps.TestCase
-TestForks.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestForks.settings = settings(max_examples=times(40, 1000), stateful_step_count=30, deadline=None)
