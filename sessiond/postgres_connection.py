@@ -48,6 +48,8 @@ _SETTINGS = {
     "jit": "off",
     "DateStyle": "ISO",
 }
+_SINCE = {"transaction_timeout": 170_000}
+"""The version that first had it."""
 _PREPARED = 500
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -251,10 +253,14 @@ def connect(conninfo: str) -> Raw:
     try:
         raw.prepared_max = _PREPARED
         raw.adapters.register_dumper(int, Int8BinaryDumper)
-        for name, value in _SETTINGS.items():
-            # Clusters that are only compatible do not have them all.
-            with suppress(psycopg.errors.UndefinedObject, psycopg.errors.FeatureNotSupported):
-                raw.execute("SELECT set_config($1, $2, false)", (name, value), prepare=False)
+        _set(
+            raw,
+            {
+                name: value
+                for name, value in _SETTINGS.items()
+                if name not in _SINCE or raw.info.server_version >= _SINCE[name]
+            },
+        )
         level = raw.execute("SHOW synchronous_commit", prepare=False).fetchone()
         if level == ("off",):  # as a default for others, perhaps; ours would be lost
             raw.execute("SET synchronous_commit = on", prepare=False)
@@ -262,6 +268,18 @@ def connect(conninfo: str) -> Raw:
         raw.close()
         raise store_error(error) from error
     return raw
+
+
+def _set(raw: Raw, settings: dict[str, str]) -> None:
+    """All in one round trip; on clusters that lack some, one by one."""
+    calls = [f"set_config(${n}, ${n + 1}, false)" for n in range(1, 2 * len(settings), 2)]
+    values = [text for setting in settings.items() for text in setting]
+    try:
+        raw.execute(f"SELECT {', '.join(calls)}", values, prepare=False)
+    except (psycopg.errors.UndefinedObject, psycopg.errors.FeatureNotSupported):
+        for name, value in settings.items():
+            with suppress(psycopg.errors.UndefinedObject, psycopg.errors.FeatureNotSupported):
+                raw.execute("SELECT set_config($1, $2, false)", (name, value), prepare=False)
 
 
 def _rows(cursor: "psycopg.Cursor[Row]") -> list[Row]:

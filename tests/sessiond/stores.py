@@ -5,8 +5,7 @@ database for each would cost three times as much.
 """
 
 import secrets
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import psycopg
 
@@ -18,7 +17,6 @@ from tests.postgres import Cluster
 OpenStore = Callable[[Clock], Store]
 """Opens a test's store, again and again: it is the same."""
 
-BOTH = ("sqlite", "postgresql")
 _TABLES = (
     "SELECT table_name FROM information_schema.tables "
     "WHERE table_schema = current_schema() AND table_type = 'BASE TABLE'"
@@ -57,9 +55,3 @@ class EmptyDatabase:
             connection.execute(_END_OTHERS)
             connection.execute(self._empty.encode())
         return self.url
-
-
-def by_hand(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """Another hand on the database."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        yield connection
