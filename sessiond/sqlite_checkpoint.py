@@ -16,9 +16,9 @@ from sessiond.sqlite_connection import BUSY_MS, open_raw
 
 _log = logging.getLogger(__name__)
 
-_CHECKPOINT_PAGES = 1_000
+_CHECKPOINT_PAGES = 500
 """Pages in the write-ahead log from which on it is copied back."""
-RESET_PAGES = 32_768
+RESET_PAGES = 16_384
 """128 MiB. Under constant load a checkpoint never finds the log at rest, so it would grow."""
 
 ERASE_AGAIN = 1.0

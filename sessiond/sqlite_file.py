@@ -21,7 +21,8 @@ from sessiond.store import StoreBroken, StoreCorrupt, StoreFull
 
 _log = logging.getLogger(__name__)
 
-PAGE_BYTES = 4096
+PAGE_BYTES = 8192
+"""Seven events of 1 KB, where 4096 has three: a commit of many writes half as many pages."""
 CHECK_SECONDS = 60.0
 """For looking over the whole file at a start, at some 0.3 GB a second. What is left is
 checked page by page as it is read, like all the rest."""

@@ -74,7 +74,7 @@ def test_an_older_write_ahead_log_put_back_is_refused(killed: Files, tmp_path: P
     shutil.copytree(killed[0], folder)
     wal = folder / "sessions.db-wal"
     with wal.open("r+b") as file:
-        file.truncate(32 + 4 * 4120)
+        file.truncate(32 + 4 * (PAGE_BYTES + 24))
     with refused(Reason.DATA_CORRUPT) as error:
         SqliteStore(folder / "sessions.db", FakeClock())
     assert "sessions.db-wal is damaged: it has" in str(error.value)
