@@ -88,9 +88,10 @@ class Server:
     def _await_ready(self, ready: socket.socket, name: str) -> None:
         end = os.pidfd_open(self.pid)
         deadline = time.monotonic() + WAIT
+        either: list[socket.socket | int] = [ready, end]
         try:
             while (left := deadline - time.monotonic()) > 0:
-                readable, _, _ = select.select([ready, end], [], [], left)
+                readable, _, _ = select.select(either, [], [], left)
                 if ready in readable:
                     if b"READY=1" in ready.recv(4096).split(b"\n"):
                         return
