@@ -15,7 +15,7 @@ from carpal.status import Reason
 from sessiond import postgres_schema
 from sessiond.clock import Clock
 from sessiond.postgres_clock import PostgresClock
-from sessiond.postgres_connection import APPLICATION, NOW, PostgresConnection, Raw
+from sessiond.postgres_connection import APPLICATION, NOW, WRITE, PostgresConnection, Raw
 from sessiond.postgres_follow import Follower
 from sessiond.rows import Changes, Needs
 from sessiond.sql.fence import Fenced, fence
@@ -181,7 +181,7 @@ class PostgresStore:
         starts again and again must not keep the lease of someone who is gone.
         """
         started = _started(raw)
-        raw.execute("BEGIN")
+        raw.execute(WRITE)
         postgres_schema.alone(raw)
         served = raw.execute(_SERVED).fetchone()
         if started is None or served != (started,):

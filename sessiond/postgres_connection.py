@@ -51,7 +51,7 @@ _SETTINGS = {
 _SINCE = {"transaction_timeout": 170_000}
 """The version that first had it."""
 _PREPARED = 500
-_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _FEW_ROWS = 32
 """Read at once, whatever their size; an event has 1 MiB at most."""
@@ -80,6 +80,8 @@ class PostgresConnection:
         """The BEGIN that travels with the next statement."""
         self._in_block = False
         self._piped = False
+        self._cursors = 0
+        """Opened in this block."""
         self._cut_short = False
         """A COMMIT was acknowledged before its standby had it."""
         self.now: int | None = None
@@ -119,6 +121,8 @@ class PostgresConnection:
 
     def execute_all(self, queries: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Row]]:
         """See `sql.connection.Connection`."""
+        if len(queries) == 1 and not self._pending:
+            return [self.execute(*queries[0])]
         raw = self.open()
         begin, self._pending = self._pending, ""
         try:
@@ -127,7 +131,7 @@ class PostgresConnection:
                     raw.execute(begin, prepare=False)
                 cursors = [raw.execute(query, values, binary=True) for query, values in queries]
                 # Last, when the locks are had: time never goes back from one commit to the next.
-                clock = raw.execute(NOW, binary=True) if begin == _WRITE else None
+                clock = raw.execute(NOW, binary=True) if begin == WRITE else None
             if clock is not None:
                 self.now = _rows(clock)[0][0] * 1000
             return [_rows(cursor) for cursor in cursors]
@@ -147,27 +151,25 @@ class PostgresConnection:
                 yield from self._steps(statement, values)
 
     def _steps(self, statement: str, values: Sequence[Any]) -> Generator[Row]:
-        """By a cursor in the database, a few MiB at a time."""
-        fetch = "FETCH FORWARD {} FROM steps"
+        """By a cursor in the database, a few MiB at a time. It goes with the transaction."""
+        name = f"steps{self._cursors}"
+        self._cursors += 1
+        asked = _FEW_ROWS
         _, rows = self.execute_all(
             [
-                (f"DECLARE steps NO SCROLL CURSOR FOR {statement}", values),
-                (fetch.format(_FEW_ROWS), ()),
+                (f"DECLARE {name} NO SCROLL CURSOR FOR {statement}", values),
+                (f"FETCH FORWARD {asked} FROM {name}", ()),
             ]
         )
-        asked = _FEW_ROWS
-        try:
-            while True:
-                yield from rows
-                if len(rows) < asked:
-                    return
-                size = sum(len(value) for row in rows for value in row if isinstance(value, bytes))
-                asked = min(max(_STEP_BYTES * len(rows) // (size + 1), 1), _STEP_ROWS)
-                rows = self.execute(fetch.format(asked))
-        finally:
-            if self._raw is not None and not self._raw.closed:
-                with suppress(StoreUnavailable):  # what comes next will say so
-                    self.execute("CLOSE steps")
+        while True:
+            yield from rows
+            if len(rows) < asked:
+                return
+            size = sum(len(value) for row in rows for value in row if isinstance(value, bytes))
+            asked = min(max(_STEP_BYTES * len(rows) // (size + 1), 1), _STEP_ROWS)
+            # One of few statements, for each of which the database keeps a plan.
+            asked = 1 << (asked.bit_length() - 1)
+            rows = self.execute(f"FETCH FORWARD {asked} FROM {name}")
 
     @contextmanager
     def pipelined(self) -> Iterator[None]:
@@ -186,7 +188,8 @@ class PostgresConnection:
 
     def begin(self) -> None:
         """See `sql.connection.Connection`."""
-        self._in_block, self._pending, self.now, self._cut_short = True, _WRITE, None, False
+        self._in_block, self._pending, self._cursors = True, WRITE, 0
+        self.now, self._cut_short = None, False
         self.open()
 
     def commit(self) -> None:
@@ -212,7 +215,7 @@ class PostgresConnection:
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """See `sql.connection.Connection`."""
-        self._in_block, self._pending = True, _READ
+        self._in_block, self._pending, self._cursors = True, _READ, 0
         try:
             yield
         except BaseException:

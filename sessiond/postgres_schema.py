@@ -11,7 +11,7 @@ import psycopg
 
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
-from sessiond.postgres_connection import Raw
+from sessiond.postgres_connection import WRITE, Raw
 from sessiond.sql.schema import VERSION, tables
 
 _log = logging.getLogger(__name__)
@@ -168,7 +168,7 @@ def _tables(raw: Raw, where: str) -> set[str]:
 
 
 def _make(raw: Raw) -> None:
-    raw.execute("BEGIN")
+    raw.execute(WRITE)
     try:
         alone(raw)
         if not _tables(raw, ""):

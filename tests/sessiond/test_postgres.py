@@ -23,6 +23,8 @@ from sessiond.postgres import PostgresStore
 from sessiond.postgres_connection import PostgresConnection
 from sessiond.postgres_errors import store_error
 from sessiond.rows import Group, Needs, SliceQuery
+from sessiond.sql import reader as sql_reader
+from sessiond.sql.reader import slice_statement
 from sessiond.sql.schema import VERSION
 from sessiond.store import (
     StoreBroken,
@@ -311,6 +313,34 @@ def test_a_connection_lost_inside_a_transaction_is_not_replaced_within_it(
         with pytest.raises(StoreUnavailable):
             tx.session("sesn_1")
     desk.store.rollback()
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+@pytest.mark.parametrize("types", [None, [1], [1, 2]])
+def test_a_slice_walks_one_index_even_if_the_plan_was_made_on_an_empty_table(
+    desk: Desk, types: list[int] | None, *, newest_first: bool
+) -> None:
+    query = SliceQuery(newest_first=newest_first)
+    statement, values = slice_statement(1, (0, 100_000), query, types)
+    connection = desk.store.reader()._connection  # type: ignore[attr-defined]
+    plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {statement}", values))
+    assert f"Index Scan{' Backward' if newest_first else ''} using events_by_position" in plan
+    assert "Sort" not in plan
+
+
+@pytest.mark.parametrize(
+    ("statement", "index"),
+    [
+        (sql_reader._WITH_WORK, "sessions_with_work"),
+        (sql_reader._LIVE, "leases_that_live"),
+    ],
+)
+def test_what_is_looked_at_again_and_again_has_an_index(
+    desk: Desk, statement: str, index: str
+) -> None:
+    connection = desk.store.reader()._connection  # type: ignore[attr-defined]
+    plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {statement}"))
+    assert index in plan
 
 
 def test_large_events_are_read_a_few_at_a_time(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
