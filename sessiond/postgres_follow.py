@@ -1,24 +1,20 @@
-"""Following what other processes commit to the database, and telling them of ours.
+"""Following what other processes commit to the database, so that this one's watchers hear of it.
 
-After a commit its hint goes out by NOTIFY, on a connection of its own: inside the transaction
-all commits of the database would queue for it. Whoever hears it reads the rows that matter
-here. Hints may be lost, so everything is also looked at now and then; and where there is no
-LISTEN, that is done so often that nobody misses it.
+A hint says which rows to read; it is not believed. Hints may be lost, so everything is also
+looked at now and then; and while none come, that is done so often that nobody misses them.
 """
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-import psycopg
-
+from sessiond.postgres_channel import Channel
 from sessiond.postgres_clock import PostgresClock
-from sessiond.postgres_connection import NOW, PostgresConnection, conninfo
-from sessiond.postgres_hints import Wanted, payloads, tokens
+from sessiond.postgres_connection import NOW, PostgresConnection
+from sessiond.postgres_hints import Wanted, tokens
 from sessiond.rows import Changes, LeaseRow, LeaseState, SessionRow
 from sessiond.sql.following import leases_now, sessions_now
 from sessiond.sql.reader import SqlReader
@@ -32,11 +28,8 @@ TICK = 0.025
 """Seconds between looks at what is tailed, while none come."""
 POLL = 0.25
 """Seconds between looks at everything, while none come."""
-GAP = 0.004
-"""Seconds between hints: what is committed meanwhile goes out together."""
 PAUSE = 1.0
 """Seconds before the database is tried again."""
-_CHANNEL = "carpal"
 _RECENT = 2.0
 """Seconds within which a commit of ours may be told here after one that came later."""
 
@@ -51,21 +44,16 @@ class _Found:
 
 
 class Follower:
-    """One process's ear and voice; but for `committed`, of the event loop."""
+    """Keeps what this process knows in step; but for `committed`, of the event loop."""
 
     def __init__(self, url: str, clock: PostgresClock, *, listen: bool) -> None:
         self._connection = PostgresConnection(url)
         self._reader = SqlReader(self._connection)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="follow")
-        self._conninfo = conninfo(url)
+        self._channel = Channel(url, self._heard)
         self._clock = clock
         self._listens = listen
-        self._who = secrets.token_hex(4)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._hears = False
-        self._news: dict[str, None] = {}
-        """Tokens that are to be told."""
-        self._news_came = asyncio.Event()
         self._wanted = Wanted()
         self._more_wanted = asyncio.Event()
         self._ours_since: set[str] = set()
@@ -93,8 +81,8 @@ class Follower:
         try:
             async with asyncio.TaskGroup() as group:
                 if self._listens:
-                    group.create_task(self._hear())
-                    group.create_task(self._tell())
+                    group.create_task(self._channel.hear())
+                    group.create_task(self._channel.tell())
                 await self._look(changed)
         finally:
             self._loop = None
@@ -103,8 +91,7 @@ class Follower:
 
     def _ours(self, changes: Changes) -> None:
         if self._listens:
-            self._news.update(dict.fromkeys(tokens(changes)))
-            self._news_came.set()
+            self._channel.say(tokens(changes))
         self._note(changes)
         tailed = self._is_tailed()
         for row in changes.sessions:
@@ -118,6 +105,12 @@ class Follower:
             self._ours_since.add(lease.resource)
             if lease.resource in self._theirs:
                 self._want(Wanted(leases={lease.resource}))
+
+    def _heard(self, hint: Iterable[str]) -> None:
+        wanted = Wanted()
+        wanted.add(hint, self._is_tailed())
+        if wanted:
+            self._want(wanted)
 
     def _note(self, changes: Changes) -> None:
         for row in changes.sessions:
@@ -137,72 +130,18 @@ class Follower:
         self._wanted.everything |= more.everything
         self._more_wanted.set()
 
-    async def _hear(self) -> None:
-        while True:
-            try:
-                async with await _connect(self._conninfo) as connection:
-                    await connection.execute(f"LISTEN {_CHANNEL}")
-                    self._hears = True
-                    self._want(Wanted(everything=True))
-                    while True:
-                        async for hint in connection.notifies(timeout=SAFETY):
-                            who, *rest = hint.payload.split(" ")
-                            if who != self._who:
-                                wanted = Wanted()
-                                wanted.add(rest, self._is_tailed())
-                                if wanted:
-                                    self._want(wanted)
-                        await connection.execute("SELECT 1")  # or it may be gone unnoticed
-            except psycopg.Error as error:
-                if _is_unknown(error):
-                    _log.warning("no LISTEN here: the database is polled")
-                    return
-                _log.info("not listening", extra={"problem": str(error)})
-            finally:
-                self._hears = False
-                self._more_wanted.set()  # it looks more often from now on
-            await asyncio.sleep(PAUSE)
-
-    async def _tell(self) -> None:
-        lost = False
-        while True:
-            try:
-                await self._news_came.wait()
-                async with await _connect(self._conninfo) as connection:
-                    with suppress(psycopg.errors.UndefinedObject):
-                        # A hint need not be on disk, nor on a standby.
-                        await connection.execute("SET synchronous_commit = off")
-                    if lost:
-                        self._news = {"*": None}
-                    lost = True
-                    while True:
-                        await self._news_came.wait()
-                        self._news_came.clear()
-                        news, self._news = self._news, {}
-                        for hint in payloads(self._who, news):
-                            await connection.execute(
-                                "SELECT pg_notify(%s, %s)", (_CHANNEL, hint), prepare=True
-                            )
-                        await asyncio.sleep(GAP)
-            except psycopg.Error as error:
-                if _is_unknown(error):
-                    return
-                _log.info("not telling others", extra={"problem": str(error)})
-                self._news_came.set()
-            await asyncio.sleep(PAUSE)
-
     async def _look(self, changed: Callable[[Changes], None]) -> None:
         loop = asyncio.get_running_loop()
         next_full = loop.time()
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(SAFETY if self._hears else TICK):
+                async with asyncio.timeout(SAFETY if self._channel.hears else TICK):
                     await self._more_wanted.wait()
             self._more_wanted.clear()
             wanted, self._wanted = self._wanted, Wanted()
             now = loop.time()
             wanted.everything |= now >= next_full
-            also = set(self._is_tailed()) if wanted.everything or not self._hears else set()
+            also = set(self._is_tailed()) if wanted.everything or not self._channel.hears else set()
             if not wanted and not also:
                 continue
             self._ours_since.clear()
@@ -221,7 +160,7 @@ class Follower:
                 await asyncio.sleep(PAUSE)
                 continue
             if wanted.everything:
-                next_full = now + (SAFETY if self._hears else POLL)
+                next_full = now + (SAFETY if self._channel.hears else POLL)
                 self._theirs = {k: t for k, t in self._theirs.items() if t > now - _RECENT}
             self._tell_here(found, changed, now)
 
@@ -262,20 +201,6 @@ class Follower:
             self._note(changes)
             self._theirs.update(dict.fromkeys(_keys(changes), now))
             changed(changes)
-
-
-async def _connect(conninfo: str) -> psycopg.AsyncConnection[tuple[object, ...]]:
-    return await psycopg.AsyncConnection.connect(conninfo, autocommit=True)
-
-
-def _is_unknown(error: psycopg.Error) -> bool:
-    """Whether the database does not know such a statement."""
-    return isinstance(
-        error,
-        psycopg.errors.FeatureNotSupported
-        | psycopg.errors.SyntaxError
-        | psycopg.errors.UndefinedFunction,
-    )
 
 
 def _has_work(row: SessionRow) -> bool:
