@@ -61,6 +61,8 @@ class Load:
         self._stub = stub
         self._sessions = deque(epochs.items())
         self._in_flight = in_flight
+        self._frame = max(1, in_flight // 2)
+        """Groups in a frame: while one half becomes durable the other is on its way."""
         self._sent: dict[int, float] = {}
         self._acked = asyncio.Event()
 
@@ -84,7 +86,7 @@ class Load:
             if now >= self.watch.until:
                 return
             frame = pb.AppendRequest()
-            while len(self._sent) < self._in_flight:
+            while len(self._sent) < self._in_flight and len(frame.groups) < self._frame:
                 sequence += 1
                 self._sessions.rotate(1)
                 session_id, epoch = self._sessions[0]

@@ -11,7 +11,7 @@ from bench.figures import WARM, Watch
 from carpal.v1 import session_pb2 as pb
 from tests.pace import AT_ONCE
 
-IN_FLIGHT = 3
+IN_FLIGHT = 4
 
 
 class Prompt:
@@ -46,7 +46,7 @@ async def test_an_ack_that_comes_while_a_frame_is_sent_is_not_waited_for_again()
     async with asyncio.timeout(AT_ONCE):
         await measured.run()
     assert measured.appended > IN_FLIGHT
-    assert stub.most == IN_FLIGHT
+    assert stub.most == IN_FLIGHT // 2, "half is on its way while half becomes durable"
 
 
 async def test_a_refused_group_ends_the_measurement() -> None:
