@@ -146,6 +146,10 @@ class PostgresStore:
         """See `store.Store`. Removing what no row holds any more is its server's own work."""
         return False
 
+    def abandon(self) -> None:
+        """See `store.Store`."""
+        self._connection.abandon()
+
     def maintain(self) -> None:
         """See `store.Store`. The database does that itself."""
 

@@ -6,6 +6,8 @@ of its transaction, and those that need no answer travel together.
 """
 
 import logging
+import os
+import socket
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -80,6 +82,7 @@ class PostgresConnection:
         """The BEGIN that travels with the next statement."""
         self._in_block = False
         self._piped = False
+        self._abandoned = False
         self._cursors = 0
         """Opened in this block."""
         self._cut_short = False
@@ -94,6 +97,8 @@ class PostgresConnection:
             return raw
         if self._in_block and not self._pending:
             raise StoreUnavailable("the connection to the store was lost")
+        if self._abandoned:
+            raise StoreUnavailable("sessiond is stopping")
         raw = connect(self._conninfo)
         raw.add_notice_handler(self._noticed)
         try:
@@ -227,6 +232,18 @@ class PostgresConnection:
         """See `sql.connection.Connection`."""
         if self._raw is not None:
             self._raw.close()
+
+    def abandon(self) -> None:
+        """From another thread: whatever is waited for here fails, and nothing connects again."""
+        self._abandoned = True
+        raw = self._raw
+        if raw is not None:
+            try:
+                wire = socket.socket(fileno=os.dup(raw.fileno()))
+            except psycopg.Error:
+                return  # it is closed
+            with wire, suppress(OSError):  # or it has just been
+                wire.shutdown(socket.SHUT_RDWR)
 
     def __del__(self) -> None:
         """Whoever let go of it without a word wanted it closed."""

@@ -78,6 +78,9 @@ class SqliteStore:
         """See `store.Store`."""
         self._transaction.rollback()
 
+    def abandon(self) -> None:
+        """See `store.Store`. A disk cannot be left in the middle."""
+
     def maintain(self) -> None:
         """See `store.Store`."""
         self._checkpointer.start_over(self._connection.raw)

@@ -134,6 +134,9 @@ class Store(Protocol):
         """Whether bytes that were erased are still somewhere on its disk, until `maintain`
         could see to it. Read from other threads."""
 
+    def abandon(self) -> None:
+        """From another thread: stop waiting. What waits raises StoreUnavailable, now and later."""
+
     def maintain(self) -> None:
         """Between transactions: whatever keeps the store small."""
 

@@ -36,6 +36,8 @@ BATCH_JOBS = 1_000
 BATCH_BYTES = 8 * 1024 * 1024
 JOB_BYTES = 512
 """What a job weighs beside its request."""
+LAST_COMMITS = 10.0
+"""Seconds that closing waits for them. On a database they may wait for a standby, for ever."""
 TRIES = 5
 """Of a batch that other processes' transactions are in the way of."""
 IN_FLIGHT_BYTES = 64 * 1024 * 1024
@@ -128,7 +130,11 @@ class Writer:
             if not waiter.done():
                 waiter.set_exception(_unavailable())
         self._queue.put(None)
-        await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._thread.join, LAST_COMMITS)
+        if self._thread.is_alive():
+            _log.warning("commits that do not end are given up; they may have happened")
+            self._store.abandon()
+            await asyncio.to_thread(self._thread.join)
 
     async def _take_room(self, size: int) -> None:
         if self._waiting or self._room < size:

@@ -4,6 +4,7 @@ The processes are real, and so are the server's death and the promotion of its s
 """
 
 import asyncio
+import itertools
 import statistics
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
@@ -21,7 +22,7 @@ from carpal.tls import IdentityFiles
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from carpal.v1.session_pb2_grpc import SessionStub
-from sessiond import postgres_channel, sessions
+from sessiond import postgres_channel, sessions, writer
 from sessiond.append import append
 from sessiond.leases import Wanted
 from sessiond.parts import Parts, running
@@ -335,6 +336,40 @@ async def test_the_other_process_follows(two: tuple[Parts, Parts]) -> None:
         group = Group("sesn_1", (message("b"),))
         await here.writer.run(lambda tx: append(tx, ADA, group))
         assert [event.id for event in (await anext(tail)).events] == ["b"]
+
+
+async def test_a_commit_that_waits_for_a_standby_for_ever_does_not_keep_a_process_from_ending(
+    world: World, primary: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "LAST_COMMITS", 0.1)
+    async with asyncio.timeout(WAIT):
+        async with running(PostgresStore(primary.conninfo), SELF) as parts:
+            new = sessions.NewSession("sesn_1", "default", "", {}, {}, (), False, b"r")
+            await parts.writer.run(lambda tx: sessions.create(tx, ADA, new))
+            primary.execute(
+                psycopg.sql.SQL("ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (nobody)'")
+            )
+            primary.execute(psycopg.sql.SQL("SELECT pg_reload_conf()"))
+            appending = asyncio.create_task(_append_on_and_on(parts))
+            await asyncio.to_thread(primary.execute, psycopg.sql.SQL(_UNTIL_ONE_WAITS))
+        with pytest.raises(CarpalError) as error:
+            await appending
+        assert error.value.reason is Reason.UNAVAILABLE
+
+
+async def _append_on_and_on(parts: Parts) -> None:
+    """The server does not heed its new settings at once."""
+    for number in itertools.count():
+        group = Group("sesn_1", (message(str(number)),))
+        await parts.writer.run(lambda tx, g=group: append(tx, ADA, g))  # type: ignore[misc]
+
+
+_UNTIL_ONE_WAITS = """DO $$ BEGIN
+  WHILE NOT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep') LOOP
+    PERFORM pg_sleep(0.005);
+    PERFORM pg_stat_clear_snapshot();
+  END LOOP;
+END $$"""
 
 
 async def test_a_password_in_the_arguments_is_refused_in_one_line(
