@@ -14,7 +14,7 @@ from sessiond.lease_table import LeaseTable
 from sessiond.leases import Leases
 from sessiond.readers import Readers
 from sessiond.rows import Changes
-from sessiond.store import Store
+from sessiond.store import Reader, Store
 from sessiond.sweeper import Sweeper
 from sessiond.tail import Tails
 from sessiond.writer import Writer
@@ -79,11 +79,12 @@ async def running(store: Store, source: str, *, blob_cap: int = BLOB_CAP) -> Asy
         deadlines=Deadlines(clock, writer, rules, table, board),
         blob_cap=blob_cap,
     )
-    table.update(await readers.run(lambda reader: reader.live_leases()))
-    board.update(await readers.run(lambda reader: reader.with_work()))
+    known = await readers.run(_picture)
+    table.update(known.leases)
+    board.update(known.sessions)
     writer.listen(parts.committed)
     writer.start()
-    following = asyncio.create_task(store.follow(parts.committed, parts.tails.sessions))
+    following = asyncio.create_task(store.follow(parts.committed, parts.tails.sessions, known))
     following.add_done_callback(_followed)
     try:
         yield parts
@@ -95,6 +96,12 @@ async def running(store: Store, source: str, *, blob_cap: int = BLOB_CAP) -> Asy
         with suppress(asyncio.CancelledError):
             await following
         store.close()
+
+
+def _picture(reader: Reader) -> Changes:
+    """All work, and all that is held."""
+    with reader.snapshot():
+        return Changes(tuple(reader.with_work()), tuple(reader.live_leases()))
 
 
 def _followed(following: "asyncio.Task[None]") -> None:

@@ -158,10 +158,13 @@ class PostgresStore:
         return SqlReader(PostgresConnection(self._url))
 
     async def follow(
-        self, changed: Callable[[Changes], None], tailed: Callable[[], Collection[str]]
+        self,
+        changed: Callable[[Changes], None],
+        tailed: Callable[[], Collection[str]],
+        known: Changes,
     ) -> None:
         """See `store.Store`."""
-        await self._follower.run(changed, tailed)
+        await self._follower.run(changed, tailed, known)
 
     def close(self) -> None:
         """See `store.Store`."""

@@ -47,6 +47,8 @@ _SETTINGS = {
     # Plans are made while tables are empty, and kept: they must be those of full tables.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_sort": "off",
     "jit": "off",
     "DateStyle": "ISO",
 }

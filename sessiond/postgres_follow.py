@@ -73,11 +73,15 @@ class Follower:
             loop.call_soon_threadsafe(self._ours, changes)
 
     async def run(
-        self, changed: Callable[[Changes], None], tailed: Callable[[], Collection[str]]
+        self,
+        changed: Callable[[Changes], None],
+        tailed: Callable[[], Collection[str]],
+        known: Changes,
     ) -> None:
         """See `store.Store.follow`."""
         self._loop = asyncio.get_running_loop()
         self._is_tailed = tailed
+        self._note(known)
         try:
             async with asyncio.TaskGroup() as group:
                 if self._listens:

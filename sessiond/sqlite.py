@@ -91,7 +91,10 @@ class SqliteStore:
         return SqlReader(SqliteConnection(str(self._path), read_only=True))
 
     async def follow(
-        self, changed: Callable[[Changes], None], tailed: Callable[[], Collection[str]]
+        self,
+        changed: Callable[[Changes], None],
+        tailed: Callable[[], Collection[str]],
+        known: Changes,
     ) -> None:
         """See `store.Store`. Nobody else writes this file."""
 

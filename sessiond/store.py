@@ -144,12 +144,16 @@ class Store(Protocol):
         """A new read-only view, for another thread."""
 
     async def follow(
-        self, changed: Callable[[Changes], None], tailed: Callable[[], Collection[str]]
+        self,
+        changed: Callable[[Changes], None],
+        tailed: Callable[[], Collection[str]],
+        known: Changes,
     ) -> None:
         """Tell, until cancelled, what other processes changed in a store that they share.
 
         Called in the event loop; what this process committed may be told once more.
-        `tailed` says which sessions' heads somebody waits for.
+        `tailed` says which sessions' heads somebody waits for; `known` is all the work and
+        all the live leases that were read before.
         """
 
     def close(self) -> None:

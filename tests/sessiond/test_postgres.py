@@ -317,9 +317,11 @@ def test_a_connection_lost_inside_a_transaction_is_not_replaced_within_it(
 
 @pytest.mark.parametrize("newest_first", [True, False])
 @pytest.mark.parametrize("types", [None, [1], [1, 2]])
-def test_a_slice_walks_one_index_even_if_the_plan_was_made_on_an_empty_table(
-    desk: Desk, types: list[int] | None, *, newest_first: bool
+def test_a_slice_walks_one_index_even_if_the_plan_was_made_on_a_small_table(
+    desk: Desk, tool: Tool, types: list[int] | None, *, newest_first: bool
 ) -> None:
+    desk.create("sesn_1", message("a"))
+    tool.execute("ANALYZE events")
     query = SliceQuery(newest_first=newest_first)
     statement, values = slice_statement(1, (0, 100_000), query, types)
     connection = desk.store.reader()._connection  # type: ignore[attr-defined]
