@@ -13,7 +13,7 @@ import psycopg
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from sessiond import postgres_schema
-from sessiond.clock import Clock
+from sessiond.clock import SECOND, Clock
 from sessiond.postgres_clock import PostgresClock
 from sessiond.postgres_connection import APPLICATION, NOW, WRITE, PostgresConnection, Raw
 from sessiond.postgres_follow import Follower
@@ -30,6 +30,15 @@ _STARTED = "SELECT CAST(extract(epoch FROM pg_postmaster_start_time()) * 1000000
 _SERVED = "SELECT value FROM meta WHERE key = 'incarnation' FOR UPDATE"
 _NOTE_SERVED = (
     "INSERT INTO meta (key, value) VALUES ('incarnation', $1) "
+    "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+)
+_NEWEST = "SELECT expires - term, term FROM leases WHERE state = 0 ORDER BY 1 DESC LIMIT 1"
+"""When a lease was last granted or renewed."""
+_EXTEND_AGAIN = 60 * SECOND
+"""The longest term there is."""
+_EXTENDED = "SELECT value FROM meta WHERE key = 'extended' FOR UPDATE"
+_NOTE_EXTENDED = (
+    "INSERT INTO meta (key, value) VALUES ('extended', $1) "
     "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 )
 _EXTEND = "UPDATE leases SET expires = term + $1 WHERE state = 0"
@@ -74,18 +83,33 @@ class PostgresStore:
             ) from None
 
     def restart(self) -> None:
-        """See `store.Store`. By the database's clock it is done as it connects, when it is due."""
-        if self.clock is self._own_clock:
-            return
+        """See `store.Store`. By the database's clock it is done only when nobody served it before.
+
+        Others that serve it take renewals. And a sessiond that starts again and again must
+        not keep the lease of someone who is gone: so at most once in the longest term.
+        """
         connection = self._connection
         connection.begin()
         try:
-            connection.execute(_EXTEND, (self.clock.steady(),))
-            connection.execute(_NO_BACKOFF)
+            if self.clock is not self._own_clock:
+                self._extend(connection, self.clock.steady())
+            else:
+                now = int(connection.execute(NOW)[0][0]) * 1000
+                newest = connection.execute(_NEWEST)
+                extended = connection.execute(_EXTENDED)
+                away = bool(newest) and now - newest[0][0] > newest[0][1] // 2
+                if away and (not extended or now - extended[0][0] > _EXTEND_AGAIN):
+                    self._extend(connection, now)
             connection.commit()
         finally:
             connection.rollback()
         self._transaction.forget()
+
+    def _extend(self, connection: PostgresConnection, now: int) -> None:
+        connection.execute(_EXTEND, (now,))
+        connection.execute(_NO_BACKOFF)
+        connection.execute(_NOTE_EXTENDED, (now,))
+        _log.info("leases have one full term again", extra={"store": self._where})
 
     def fence(self, wall: int) -> Fenced:
         """After the database was restored by its own tools; see `sql.fence`.
@@ -195,6 +219,7 @@ class PostgresStore:
             (now,) = raw.execute(NOW).fetchone() or (0,)
             raw.execute(_EXTEND, (now * 1000,))
             raw.execute(_NO_BACKOFF)
+            raw.execute(_NOTE_EXTENDED, (now * 1000,))
             raw.execute(_NOTE_SERVED, (started or 0,))
             _log.info("leases have one full term again", extra={"store": self._where})
         raw.execute("COMMIT")
