@@ -49,6 +49,8 @@ class Lane:
         self._acks: Acks = []
         self._in_flight = 0
         self._failure: BaseException | None = None
+        self._lost = False
+        """Whether groups are neither acked nor refused: no later one is, either."""
         self._moved = asyncio.Event()
         self._few_unread = asyncio.Event()
         self._few_unread.set()
@@ -110,11 +112,14 @@ class Lane:
     def _committed(self, groups: Groups, committed: "asyncio.Future[Acks]") -> None:
         self._in_flight -= 1
         error = committed.exception()
-        if error is None:
+        if self._lost:
+            pass  # it comes after groups whose fate is unknown: all of these are sent again
+        elif error is None:
             self._acks += committed.result()
         elif isinstance(error, CarpalError) and error.reason is Reason.STORE_FULL:
             self._acks += [_refusal(sequence, to_status(error)) for sequence, _ in groups]
         else:
+            self._lost = True
             self._fail(error)
         if len(self._acks) >= _UNREAD_ACKS:
             self._few_unread.clear()

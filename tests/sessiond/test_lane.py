@@ -3,18 +3,19 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
 
 from carpal.client import rpc_errors
-from carpal.errors import from_status
+from carpal.errors import from_status, refuse
 from carpal.identity import Role
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from sessiond import lane
+from sessiond.writer import Writer
 from tests.sessiond.desk import identity, refused
 from tests.sessiond.serving import WAIT, Serving, event
 
@@ -262,3 +263,38 @@ async def test_a_higher_epoch_starts_afresh_after_a_refusal(two: Serving) -> Non
     )
     assert reasons(acks)[1] == 1, "the epoch that holds the lease is not held to an older one's"
     assert reasons(acks)[2] in (Reason.STALE_EPOCH, Reason.PRIOR_GROUP_REFUSED)
+
+
+class Unsure:
+    """A writer whose first job may be committed or not, and whose other two are."""
+
+    def __init__(self) -> None:
+        self._jobs: list[asyncio.Future[list[types_pb2.AppendAck]]] = []
+
+    async def submit(self, *_: object) -> "asyncio.Future[list[types_pb2.AppendAck]]":
+        """See `Writer.submit`."""
+        self._jobs.append(asyncio.Future())
+        if len(self._jobs) == 3:
+            asyncio.get_running_loop().call_soon(self._answer)
+        return self._jobs[-1]
+
+    def _answer(self) -> None:
+        first, *others = self._jobs
+        first.set_exception(refuse(Reason.UNAVAILABLE, "the store does not answer"))
+        for sequence, job in enumerate(others, 2):
+            job.set_result([types_pb2.AppendAck(sequence=sequence)])
+
+
+async def test_nothing_is_answered_after_a_group_whose_fate_is_unknown() -> None:
+    """A driver told that the next one is refused would take it for the end, and not resend."""
+
+    async def frames() -> AsyncIterator[pb.AppendRequest]:
+        for sequence in (1, 2, 3):
+            yield pb.AppendRequest(groups=[group(sequence, "sesn_1", event("a"))])
+
+    writer = cast(Writer, Unsure())
+    answers = lane.Lane(writer, identity(Role.BRAIN, "brain-1")).serve(frames())
+    async with asyncio.timeout(WAIT):
+        with refused(Reason.UNAVAILABLE):
+            async for answer in answers:
+                raise AssertionError(f"it answered {answer}")
