@@ -13,7 +13,9 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
+from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.generators import send
 from psycopg.types.numeric import Int8BinaryDumper
 
 from sessiond.postgres_errors import store_error
@@ -133,7 +135,7 @@ class PostgresConnection:
         raw = self.open()
         begin, self._pending = self._pending, ""
         try:
-            with raw.pipeline():
+            with _pipeline(raw):
                 if begin:
                     raw.execute(begin, prepare=False)
                 cursors = [raw.execute(query, values, binary=True) for query, values in queries]
@@ -184,7 +186,7 @@ class PostgresConnection:
         raw = self.open()
         self._piped = True
         try:
-            with raw.pipeline():
+            with _pipeline(raw):
                 yield
         except psycopg.Error as error:
             raise self._failed(error) from error
@@ -262,6 +264,26 @@ class PostgresConnection:
             _log.warning("the store warns", extra={"warning": notice.message_primary})
             # In words alone: "canceling the wait for synchronous replication".
             self._cut_short |= "synchronous" in (notice.message_primary or "") or self._piped
+
+
+@contextmanager
+def _pipeline(raw: Raw) -> Iterator[None]:
+    """A pipeline that ends with its Sync, and not with a Flush after it, as psycopg's does.
+
+    A Flush disarms the database's timer for whoever stands still in a transaction.
+    """
+    with raw.pipeline() as pipeline:
+
+        def end() -> PQGen[None]:
+            try:
+                pipeline._enqueue_sync()
+                yield from pipeline._communicate_gen()
+            finally:
+                yield from send(pipeline.pgconn)
+                yield from pipeline._fetch_gen(flush=False)
+
+        pipeline._exit_gen = end  # type: ignore[method-assign]
+        yield
 
 
 def connect(conninfo: str) -> Raw:

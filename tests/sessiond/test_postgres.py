@@ -384,6 +384,23 @@ def test_what_a_transaction_took_too_long_over_is_undone(desk: Desk, tool: Tool)
     desk.store.rollback()
 
 
+def test_who_stands_still_in_a_transaction_is_put_out_of_it(desk: Desk, tool: Tool) -> None:
+    connection = desk.store._connection  # type: ignore[attr-defined]
+    connection.open().execute("SET idle_in_transaction_session_timeout = '200ms'")
+    desk.store.begin([Needs(sessions=("sesn_1",))])
+    # Statements travel together here, after which the database's timer must run as well.
+    connection.execute_all([("SELECT 1", ()), ("SELECT 2", ())])
+    pid = connection.open().info.backend_pid
+    tool.execute(
+        "DO $$ BEGIN FOR n IN 1..500 LOOP "
+        f"EXIT WHEN NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = {pid}); "
+        "PERFORM pg_sleep(0.01); PERFORM pg_stat_clear_snapshot(); END LOOP; END $$"
+    )
+    left = tool.execute(f"SELECT state FROM pg_stat_activity WHERE pid = {pid}").fetchall()
+    assert left == []
+    desk.store.rollback()
+
+
 def test_a_commit_that_did_not_wait_for_its_standby_is_not_acknowledged(
     postgres: Cluster, desk: Desk
 ) -> None:
