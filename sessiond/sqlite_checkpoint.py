@@ -16,8 +16,9 @@ from sessiond.sqlite_connection import BUSY_MS, open_raw
 
 _log = logging.getLogger(__name__)
 
-_CHECKPOINT_PAGES = 500
-"""Pages in the write-ahead log from which on it is copied back."""
+_CHECKPOINT_PAGES = 2_000
+"""16 MiB: whenever the write-ahead log grew by so many pages they are copied back. A copy
+syncs the disk that commits wait for, so not after each of them."""
 RESET_PAGES = 16_384
 """128 MiB. Under constant load a checkpoint never finds the log at rest, so it would grow."""
 
@@ -41,6 +42,7 @@ class Checkpointer:
         self._committed = committed
         self._copied_back = copied_back
         self._retry_at = RESET_PAGES
+        self._copy_at = _CHECKPOINT_PAGES
         self._connection = open_raw(path)
         self._wanted = threading.Event()
         self._stopped = False
@@ -50,9 +52,12 @@ class Checkpointer:
 
     def wal_grew(self, connection: apsw.Connection, name: str, pages: int) -> int:
         """SQLite calls this after each commit."""
+        if pages < self.pages:
+            self._copy_at = _CHECKPOINT_PAGES  # the log began anew
         self.pages = pages
         self._committed(pages)
-        if pages >= _CHECKPOINT_PAGES:
+        if pages >= self._copy_at:
+            self._copy_at = pages + _CHECKPOINT_PAGES
             self._wanted.set()
         return apsw.SQLITE_OK
 
@@ -122,7 +127,7 @@ class Checkpointer:
                     mode=apsw.SQLITE_CHECKPOINT_PASSIVE
                 )
             except (apsw.BusyError, apsw.LockedError):
-                _log.debug("checkpoint postponed")  # the next commit asks again
+                _log.debug("checkpoint postponed")
             except apsw.Error as error:
                 self._say_failed(error)
             else:

@@ -47,3 +47,23 @@ def test_a_long_read_keeps_the_log_growing_but_no_commit_waiting(
     assert wal.stat().st_size < 2 * grown, "it starts over once nobody reads"
     reader.close()
     store.close()
+
+
+def test_a_copy_is_asked_for_as_the_log_grows_and_not_by_each_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_checkpoint, "_CHECKPOINT_PAGES", 20)
+    clock = FakeClock()
+    store = SqliteStore(tmp_path / "s.db", clock)
+    desk = Desk(store, clock)
+    desk.create()
+    checkpointer = store._checkpointer
+    asked: list[int] = []
+    monkeypatch.setattr(checkpointer._wanted, "set", lambda: asked.append(checkpointer.pages))
+    for n in range(100):
+        desk.append("sesn_1", message(str(n)))
+    monkeypatch.undo()
+    pages = checkpointer.pages
+    assert pages > 200, "nobody copied, so it only grew"
+    assert 5 <= len(asked) <= pages // 20
+    store.close()
