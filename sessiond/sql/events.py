@@ -42,10 +42,10 @@ class Names:
     def numbers(self, texts: Iterable[str]) -> dict[str, int]:
         """The number of each text; a new text gets one. In a write transaction."""
         known = self._numbers
+        if len(known) > _KEPT_NAMES:
+            known.clear()
         new = sorted({text for text in texts if text not in known})
         if new:
-            if len(known) > _KEPT_NAMES:
-                known.clear()
             for run in padded(new):
                 # In order: of two who add the same names one waits, and nobody for ever.
                 self._connection.execute(
