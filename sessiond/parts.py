@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
+from carpal.errors import refuse
+from carpal.status import Reason
 from sessiond.blobs import BLOB_CAP
 from sessiond.board import Board
 from sessiond.clock import Clock
@@ -14,7 +16,7 @@ from sessiond.lease_table import LeaseTable
 from sessiond.leases import Leases
 from sessiond.readers import Readers
 from sessiond.rows import Changes
-from sessiond.store import Reader, Store
+from sessiond.store import Reader, Store, StoreUnavailable
 from sessiond.sweeper import Sweeper
 from sessiond.tail import Tails
 from sessiond.writer import Writer
@@ -26,6 +28,7 @@ _log = logging.getLogger(__name__)
 class Parts:
     """One running store and everything that follows its commits."""
 
+    store: Store
     clock: Clock
     writer: Writer
     readers: Readers
@@ -49,6 +52,13 @@ class Parts:
         if changes.leases or self.board.next_due() is not None:
             self.deadlines.look_again()
 
+    async def up_to_date(self) -> None:
+        """Return once `table` and `board` know all that was committed before, by whoever."""
+        try:
+            await self.store.up_to_date()
+        except StoreUnavailable as error:
+            raise refuse(Reason.UNAVAILABLE, "the store does not answer") from error
+
     def close_streams(self) -> None:
         """The server stops: every watch and tail is told so."""
         self.table.close()
@@ -68,6 +78,7 @@ async def running(store: Store, source: str, *, blob_cap: int = BLOB_CAP) -> Asy
     writer = Writer(store)
     rules, table, board = Leases(source), LeaseTable(), Board(clock)
     parts = Parts(
+        store=store,
         clock=clock,
         writer=writer,
         readers=readers,

@@ -190,6 +190,10 @@ class PostgresStore:
         """See `store.Store`."""
         await self._follower.run(changed, tailed, known)
 
+    async def up_to_date(self) -> None:
+        """See `store.Store`."""
+        await self._follower.up_to_date()
+
     def close(self) -> None:
         """See `store.Store`."""
         self._connection.close()

@@ -30,6 +30,8 @@ POLL = 0.25
 """Seconds between looks at everything, while none come."""
 PAUSE = 1.0
 """Seconds before the database is tried again."""
+ASKED = 5.0
+"""Seconds that whoever asks for what others committed waits for it, at most."""
 _RECENT = 2.0
 """Seconds within which a commit of ours may be told here after one that came later."""
 
@@ -65,6 +67,11 @@ class Follower:
         self._tailed: dict[str, SessionRow] = {}
         """As last told here, so that what is as it was is not told again."""
         self._is_tailed: Callable[[], Collection[str]] = tuple
+        self._asking: list[asyncio.Future[None]] = []
+        """Who waits for all that was committed by now, and no look began since."""
+        self._asking_still: list[asyncio.Future[None]] = []
+        """Those whose look found what this process had just committed too: the next one, which
+        begins after that was noted, tells which is newer. One more is enough."""
 
     def committed(self, changes: Changes) -> None:
         """This process committed; called in the writing thread, before its watchers hear of it."""
@@ -92,6 +99,17 @@ class Follower:
             self._loop = None
             self._thread.submit(self._connection.close)
             self._thread.shutdown(wait=False)
+
+    async def up_to_date(self) -> None:
+        """See `store.Store`."""
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asking.append(told)
+        self._want(Wanted(everything=True))
+        try:
+            async with asyncio.timeout(ASKED):
+                await told
+        except TimeoutError:
+            raise StoreUnavailable("what other processes committed cannot be read") from None
 
     def _ours(self, changes: Changes) -> None:
         if self._listens:
@@ -143,6 +161,7 @@ class Follower:
                     await self._more_wanted.wait()
             self._more_wanted.clear()
             wanted, self._wanted = self._wanted, Wanted()
+            asking, self._asking = self._asking, []
             now = loop.time()
             wanted.everything |= now >= next_full
             also = set(self._is_tailed()) if wanted.everything or not self._channel.hears else set()
@@ -161,12 +180,19 @@ class Follower:
             except (StoreUnavailable, StoreFull, StoreBroken) as error:
                 _log.warning("cannot follow other processes", extra={"problem": str(error)})
                 self._want(Wanted(everything=True))
+                self._asking += asking
                 await asyncio.sleep(PAUSE)
                 continue
             if wanted.everything:
                 next_full = now + (SAFETY if self._channel.hears else POLL)
                 self._theirs = {k: t for k, t in self._theirs.items() if t > now - _RECENT}
-            self._tell_here(found, changed, now)
+            if self._tell_here(found, changed, now):
+                told, self._asking_still = self._asking_still + asking, []
+            else:
+                told, self._asking_still = self._asking_still, asking
+            for waiter in told:
+                if not waiter.done():
+                    waiter.set_result(None)
 
     def _read(self, wanted: Wanted, tailed: set[str], work: set[str], live: set[str]) -> _Found:
         """In the thread. What was known and is not found among the living is read by name."""
@@ -185,7 +211,8 @@ class Follower:
             found.tailed = sessions_now(self._connection, tailed)
             return found
 
-    def _tell_here(self, found: _Found, changed: Callable[[Changes], None], now: float) -> None:
+    def _tell_here(self, found: _Found, changed: Callable[[Changes], None], now: float) -> bool:
+        """Tell what is news; whether that was all of it, or some is read again first."""
         tailed = [r for r in found.tailed if self._tailed.get(r.session_id) != r]
         self._tailed = {row.session_id: row for row in found.tailed} or self._tailed
         sessions = [r for r in found.sessions if self._work.get(r.session_id) != r] + tailed
@@ -205,6 +232,7 @@ class Follower:
             self._note(changes)
             self._theirs.update(dict.fromkeys(_keys(changes), now))
             changed(changes)
+        return not again
 
 
 def _has_work(row: SessionRow) -> bool:

@@ -118,6 +118,7 @@ class LeaseService(SessionServicer):
         """See session.proto."""
         who = caller(context)
         of_prefix = _under(request.prefix)
+        await self._parts.up_to_date()  # what the snapshot lacks does not exist
         with self._parts.table.watch(
             lambda lease: of_prefix(lease.resource) and _may_watch(who, lease)
         ) as (live, changes):
@@ -131,7 +132,8 @@ class LeaseService(SessionServicer):
     async def WatchRunnable(
         self, request: pb.WatchRunnableRequest, context: Context
     ) -> AsyncIterator[pb.WatchRunnableResponse]:
-        """See session.proto. The first message comes at once, empty when nothing is runnable."""
+        """See session.proto. The first message is empty when nothing is runnable."""
+        await self._parts.up_to_date()
         with self._parts.board.watch(frozenset(request.workspaces)) as offers:
             yield _offered(offers.take_now(MERGED))
             while True:

@@ -98,6 +98,9 @@ class SqliteStore:
     ) -> None:
         """See `store.Store`. Nobody else writes this file."""
 
+    async def up_to_date(self) -> None:
+        """See `store.Store`. Nobody else writes this file."""
+
     def close(self) -> None:
         """See `store.Store`."""
         self._checkpointer.stop()

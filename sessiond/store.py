@@ -156,6 +156,12 @@ class Store(Protocol):
         all the live leases that were read before.
         """
 
+    async def up_to_date(self) -> None:
+        """Return once all that other processes committed before this call was told.
+
+        At once where nobody else writes; StoreUnavailable when it takes too long.
+        """
+
     def close(self) -> None:
         """Let go of the store."""
 

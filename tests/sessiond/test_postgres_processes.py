@@ -22,7 +22,7 @@ from carpal.tls import IdentityFiles
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from carpal.v1.session_pb2_grpc import SessionStub
-from sessiond import postgres_channel, sessions, writer
+from sessiond import postgres_channel, postgres_follow, sessions, writer
 from sessiond.append import append
 from sessiond.leases import Wanted
 from sessiond.parts import Parts, running
@@ -33,7 +33,7 @@ from tests.command import Command
 from tests.pace import SCALE
 from tests.pki import Pki
 from tests.postgres import Cluster, cluster, conninfo, standby
-from tests.sessiond.desk import ADA, BRAIN, SELF, message
+from tests.sessiond.desk import ADA, BRAIN, SELF, message, refused
 from tests.world import Running, World
 
 pytestmark = [
@@ -336,6 +336,40 @@ async def test_the_other_process_follows(two: tuple[Parts, Parts]) -> None:
         group = Group("sesn_1", (message("b"),))
         await here.writer.run(lambda tx: append(tx, ADA, group))
         assert [event.id for event in (await anext(tail)).events] == ["b"]
+
+
+@pytest.mark.parametrize("two", ["listening", "polling"], indirect=True)
+async def test_what_was_committed_through_one_is_known_to_the_other_when_it_asks(
+    two: tuple[Parts, Parts],
+) -> None:
+    async with asyncio.timeout(WAIT):
+        for number in range(20):
+            here, there = two if number % 2 else two[::-1]
+            name = f"sesn_{number}"
+            new = sessions.NewSession(name, "default", "", {}, {}, (message("a"),), True, b"r")
+            wanted = Wanted(f"daemon/d-{number}", "b:1", workspace="default")
+            await here.writer.run(lambda tx, n=new: sessions.create(tx, ADA, n))  # type: ignore[misc]
+            await here.writer.run(lambda tx, w=wanted: here.rules.acquire(tx, BRAIN, w))  # type: ignore[misc]  # noqa: B023
+            await there.up_to_date()
+            with there.table.watch(lambda lease: True) as (live, _):
+                assert wanted.resource in {lease.resource for lease in live}
+            with there.board.watch(frozenset()) as offers:
+                assert name in dict(offers.take_now(100))
+
+
+async def test_whoever_asks_what_others_committed_is_refused_in_time_when_it_cannot_be_read(
+    world: World, primary: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(WAIT), running(PostgresStore(primary.conninfo), SELF) as parts:
+        monkeypatch.setattr(postgres_follow, "ASKED", WAIT)
+        await parts.up_to_date()
+        monkeypatch.setattr(postgres_follow, "ASKED", 0.1)
+        await asyncio.to_thread(primary.kill)
+        with refused(Reason.UNAVAILABLE):
+            await parts.up_to_date()
+        await asyncio.to_thread(primary.start)
+        monkeypatch.setattr(postgres_follow, "ASKED", WAIT)
+        await parts.up_to_date()
 
 
 async def test_a_commit_that_waits_for_a_standby_for_ever_does_not_keep_a_process_from_ending(
