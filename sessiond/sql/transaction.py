@@ -36,7 +36,10 @@ _KEPT_ROWS = 10_000
 """Rows kept between transactions, at most; about 1 KB each."""
 _DUE = "SELECT resource FROM leases WHERE state = 0 AND expires <= $1 ORDER BY expires LIMIT $2"
 _DUE_AT_ONCE = 1_000
+_AT_MOST = 2
+"""Events loaded for each id that a batch names: an id may be in any number of sessions."""
 _AT = f"SELECT {EVENT_COLUMNS} FROM events WHERE session = $1 AND position = $2"  # noqa: S608
+BY_ID = f"SELECT {EVENT_COLUMNS} FROM events WHERE id = $1 AND session = $2"  # noqa: S608
 _NULLABLE = ("wake_at", "not_before")
 
 
@@ -61,8 +64,8 @@ class SqlTransaction:
         self.documents = SqlDocuments(connection, self, self._workspaces)
         self._sessions: dict[str, SessionRow | None] = {}
         self._leases: dict[str, LeaseRow | None] = {}
-        self._known_events: dict[str, list[tuple[int, EventRow]]] = {}
-        """By event id: what was there before, as (session number, event)."""
+        self._known_events: dict[str, list[Row]] = {}
+        """By event id: what was there before, in whichever session."""
         self._stored_sessions: dict[str, SessionRow] = {}
         """The rows on disk of sessions that this transaction changed."""
         self._new_events: dict[tuple[int, str], EventRow] = {}
@@ -178,11 +181,14 @@ class SqlTransaction:
             new = self._new_events.get((source, event_id))
             if new is not None and new.position <= upto:
                 return new
-        if event_id not in self._known_events:
-            self._load(events=[event_id])
-        for number, event in self._known_events[event_id]:
-            if session.has(number, event.position):
-                return event
+        found = self._known_events.get(event_id)
+        if found is None:
+            numbers = {session.number, *(source for source, _ in session.lineage)}
+            queries = [(BY_ID, (event_id, number)) for number in numbers]
+            found = [row for rows in self._connection.execute_all(queries) for row in rows]
+        for values in found:
+            if session.has(values[0], values[1]):
+                return self._reader.event(values)
         return None
 
     def add_events(self, session: SessionRow, events: Collection[EventRow]) -> None:
@@ -297,10 +303,12 @@ class SqlTransaction:
         self._leases.update({values[0]: lease_row(values) for values in rows})
 
     def _take_events(self, ids: Sequence[str], rows: list[Row]) -> None:
+        if len(rows) == _AT_MOST * len(ids):
+            return  # ids that many sessions use are looked for in one session at a time
         for id in ids:
             self._known_events[id] = []
         for values in rows:
-            self._known_events[values[2]].append((values[0], self._reader.event(values)))
+            self._known_events[values[2]].append(values)
 
     def _write_sessions(self, rows: Iterable[SessionRow]) -> None:
         logs: list[Row] = []
@@ -370,7 +378,8 @@ _SELECTED = {
 def _select_statement(table: str, rows: int) -> str:
     """The SELECT of a table's rows by so many keys."""
     columns, key, order = _SELECTED[table]
-    return f"SELECT {columns} FROM {table} WHERE {key} IN ({marks(rows)}){order}"  # noqa: S608
+    bound = f" LIMIT {_AT_MOST * rows}" if table == "events" else ""
+    return f"SELECT {columns} FROM {table} WHERE {key} IN ({marks(rows)}){order}{bound}"  # noqa: S608
 
 
 @cache

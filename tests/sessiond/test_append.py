@@ -7,7 +7,7 @@ from carpal.identity import Identity
 from carpal.status import Reason
 from sessiond import append as rules
 from sessiond.clock import SECOND
-from sessiond.rows import EventRow, NewEvent
+from sessiond.rows import EventRow, Group, NewEvent
 from tests.sessiond.desk import ADA, BRAIN, EVE, OTHER, VAULT, Desk, message, refused, reply
 
 
@@ -48,6 +48,22 @@ def test_an_id_with_other_content_is_refused(desk: Desk, other: NewEvent) -> Non
     with refused(Reason.ID_REUSED):
         desk.append("sesn_1", message("new"), other)
     assert desk.session().head == 1
+
+
+def test_an_id_costs_no_more_for_being_used_in_many_sessions(desk: Desk) -> None:
+    names = [f"sesn_{number}" for number in range(20)]
+    for name in names:
+        desk.create(name, message("1", name.encode()))
+    groups = [Group(name, (message("1", name.encode()), message("2"))) for name in names]
+    tx = desk.store.begin([rules.needs_of(groups)])
+    loaded = tx._known_events.values()  # type: ignore[attr-defined]
+    assert sum(len(rows) for rows in loaded) <= 2
+    assert [rules.append(tx, BRAIN, group).first.position for group in groups] == [1] * 20
+    with refused(Reason.ID_REUSED):
+        rules.append(tx, BRAIN, Group("sesn_1", (message("1", b"other"),)))
+    desk.store.commit()
+    for name in names:
+        assert [(e.position, e.id) for e in desk.log(name)] == [(1, "1"), (2, "2")]
 
 
 def test_a_resend_that_is_grouped_differently_adds_only_what_is_new(desk: Desk) -> None:

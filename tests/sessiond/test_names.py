@@ -2,8 +2,9 @@
 
 import pytest
 
+from sessiond.rows import NewEvent
 from sessiond.sql import events
-from tests.sessiond.desk import BRAIN, Desk, NewEvent
+from tests.sessiond.desk import BRAIN, Desk
 
 
 def test_more_names_than_are_kept_are_stored_and_read_like_any_others(

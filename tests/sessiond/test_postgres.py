@@ -26,6 +26,7 @@ from sessiond.rows import Group, Needs, SliceQuery
 from sessiond.sql import reader as sql_reader
 from sessiond.sql.reader import slice_statement
 from sessiond.sql.schema import VERSION
+from sessiond.sql.transaction import BY_ID
 from sessiond.store import (
     StoreBroken,
     StoreConflict,
@@ -102,6 +103,12 @@ def test_a_changed_event_is_never_read_as_if_it_were_written(desk: Desk, tool: T
         tool.execute("UPDATE events SET data = '\\x3f' WHERE position = 2")
         with refused(Reason.DATA_CORRUPT):
             desk.log()
+        # The whole batch shares what is loaded first: it is not to fail for one's sake.
+        tx = desk.store.begin([Needs(sessions=("sesn_1",), events=("b", "new"))])
+        with refused(Reason.DATA_CORRUPT):
+            append(tx, BRAIN, Group("sesn_1", (message("b"),)))
+        append(tx, BRAIN, Group("sesn_1", (message("new"),)))
+        desk.store.commit()
     finally:
         tool.execute("ALTER TABLE events ENABLE TRIGGER events_are_not_changed")
 
@@ -328,6 +335,13 @@ def test_a_slice_walks_one_index_even_if_the_plan_was_made_on_a_small_table(
     plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {statement}", values))
     assert f"Index Scan{' Backward' if newest_first else ''} using events_by_position" in plan
     assert "Sort" not in plan
+
+
+def test_an_id_that_many_sessions_use_is_looked_for_in_one_by_an_index(desk: Desk) -> None:
+    connection = desk.store.reader()._connection  # type: ignore[attr-defined]
+    plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {BY_ID}", ("a", 1)))
+    assert "Index Scan using events_by_id" in plan
+    assert "Filter" not in plan
 
 
 @pytest.mark.parametrize(
