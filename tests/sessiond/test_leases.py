@@ -193,9 +193,7 @@ def test_expiring_ends_what_is_due_and_leaves_the_rest(desk: Desk) -> None:
     assert desk.session("sesn_2").driven
 
 
-def test_after_a_start_every_live_lease_has_one_full_term(
-    store: Store, clock: FakeClock
-) -> None:
+def test_after_a_start_every_live_lease_has_one_full_term(store: Store, clock: FakeClock) -> None:
     desk = Desk(store, clock)
     for name in ("sesn_1", "sesn_2"):
         desk.create(name, message("a"), wake=True)
