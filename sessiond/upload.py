@@ -7,6 +7,7 @@ is two pieces at most.
 from functools import partial
 
 from carpal.errors import CarpalError, invalid
+from carpal.status import Reason
 from sessiond import blobs
 from sessiond.readers import Readers
 from sessiond.rows import Needs
@@ -91,6 +92,8 @@ class Upload:
                 pass
             problem = reading.problem()
         except CarpalError as error:
+            if error.reason is not Reason.DATA_CORRUPT:
+                raise  # the bytes are not to blame: they stay
             problem = error
         job = partial(blobs.settle, read=row, problem=problem)
         settled = await self._writer.run(job, needs=self._needs)

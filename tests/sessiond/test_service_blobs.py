@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from carpal.client import rpc_errors
+from carpal.errors import refuse
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
@@ -174,6 +175,23 @@ async def test_a_blob_that_lacked_nothing_but_its_end_is_whole_when_asked_for(
     with refused(Reason.BLOB_NOT_FOUND):
         await get(ada, data)
     assert await held(ada, data) == 1000
+    assert await get(ada, data) == data
+
+
+async def test_bytes_that_could_not_be_read_back_just_then_stay(
+    sessions: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada = await sessions.operator()
+    data = made(MIB)
+
+    def fails(reading: blobs.Reading, reader: object) -> bool:
+        raise refuse(Reason.UNAVAILABLE, "the store does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(blobs.Reading, "step", fails)
+        with refused(Reason.UNAVAILABLE):
+            await put(ada, pieces(data))
+    assert await held(ada, data) == MIB
     assert await get(ada, data) == data
 
 
