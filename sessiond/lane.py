@@ -157,9 +157,10 @@ class Lane:
 
     def _refuse_after(self, sequence: int, group: Group) -> None:
         """Refuse the session's later groups, up to this epoch: nothing may land out of order."""
-        before = self._refused.get(group.session_id)
-        if before is None or (group.epoch or 0) > before.epoch:
-            self._refused[group.session_id] = _Refused(sequence, group.epoch or 0)
+        new = _Refused(sequence, group.epoch or 0)
+        before = self._refused.get(group.session_id, new)
+        if (new.epoch, before.sequence) >= (before.epoch, new.sequence):
+            self._refused[group.session_id] = new
 
 
 def _refusal(sequence: int, status: status_pb2.Status) -> types_pb2.AppendAck:

@@ -15,8 +15,9 @@ from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from sessiond import lane
+from sessiond.rows import Group
 from sessiond.writer import Writer
-from tests.sessiond.desk import identity, refused
+from tests.sessiond.desk import Desk, identity, message, refused
 from tests.sessiond.serving import WAIT, Serving, event
 
 
@@ -298,3 +299,19 @@ async def test_nothing_is_answered_after_a_group_whose_fate_is_unknown() -> None
         with refused(Reason.UNAVAILABLE):
             async for answer in answers:
                 raise AssertionError(f"it answered {answer}")
+
+
+def test_of_a_batch_that_runs_again_the_first_group_that_is_lost_by_then_closes_the_lane(
+    desk: Desk,
+) -> None:
+    """At first the second is refused, since the first has its id; then the first gets nowhere."""
+    desk.create()
+    groups = [(n, Group("sesn_1", (message("a", b"%d" % n),))) for n in (1, 2)]
+    served = lane.Lane(cast(Writer, Unsure()), identity(Role.BRAIN, "brain-1"))
+    first, second = served._apply(groups, desk.store.begin())
+    assert (first.position, from_status(second.status).reason) == (1, Reason.ID_REUSED)
+    desk.store.rollback()
+    served._undone(groups[:1])
+    (second,) = desk.run(lambda tx: served._apply(groups[1:], tx))
+    assert from_status(second.status).reason is Reason.PRIOR_GROUP_REFUSED
+    assert desk.log() == []
