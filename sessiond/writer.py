@@ -267,12 +267,17 @@ class Writer:
         sessions, leases = {}, {}
         events: dict[str, list[EventRow]] = {}
         erased = False
+        away = False
         for job in jobs:
+            if away:
+                self._lost(job)  # each would wait as long as the one before
+                continue
             try:
                 changes = self._together([job])
             except _Spoiled:
                 continue  # its outcome says why
-            except StoreUnavailable:
+            except StoreUnavailable as error:
+                away = not isinstance(error, StoreConflict)
                 self._lost(job)
             except StoreRejects:
                 job.outcome = invalid("text", REJECTED)

@@ -2,16 +2,16 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from sessiond.append import Appended, append
-from sessiond.rows import Changes, Group, NewEvent
+from sessiond.rows import Changes, Group, Needs, NewEvent
 from sessiond.sqlite import SqliteStore
-from sessiond.store import Store, StoreBroken, Transaction
+from sessiond.store import Store, StoreBroken, StoreRejects, StoreUnavailable, Transaction
 from sessiond.writer import Writer
 from tests.pace import SCALE
 from tests.sessiond.desk import ADA, Desk, message, refused, reply
@@ -171,6 +171,30 @@ async def test_a_broken_store_answers_nothing_more_and_says_so(writer: Writer, g
         with refused(Reason.UNAVAILABLE):
             await writer.run(says("b"))
     assert gate.commits == []
+
+
+async def test_a_store_that_is_away_is_not_waited_for_by_each_job_of_a_batch_in_turn(
+    writer: Writer, gate: Gate, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[int] = []
+
+    def begin(needs: Sequence[Needs]) -> Transaction:
+        batches.append(len(needs))
+        raise StoreRejects if len(needs) > 1 else StoreUnavailable
+
+    gate.open.clear()
+    first = asyncio.create_task(writer.run(says("first")))
+    assert await asyncio.to_thread(gate.reached.wait, WAIT)
+    monkeypatch.setattr(store, "begin", begin)
+    jobs = [asyncio.create_task(writer.run(says(str(number)))) for number in range(5)]
+    await asyncio.sleep(0)
+    gate.open.set()
+    async with asyncio.timeout(WAIT):
+        await first
+        for job in jobs:
+            with refused(Reason.UNAVAILABLE):
+                await job
+    assert batches == [5, 1]
 
 
 async def test_a_bug_in_the_store_stops_the_writer_and_leaves_nobody_waiting(
