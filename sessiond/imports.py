@@ -15,6 +15,7 @@ from carpal.identity import Identity
 from carpal.ids import check_id
 from carpal.status import Reason
 from sessiond import append, sessions
+from sessiond.redaction import REASON_BYTES
 from sessiond.rows import EventRow, NewEvent, SessionRow
 from sessiond.store import Transaction
 
@@ -163,8 +164,11 @@ def _check_event(event: EventRow) -> None:
     for name, value in (("data_digest", event.digest), ("hash", event.hash)):
         if len(value) != HASH_BYTES:
             raise invalid(f"events.{name}", f"must be {HASH_BYTES} bytes")
-    if event.redaction is not None and len(event.redaction.reason.encode()) > 1024:
-        raise invalid("events.redaction", "has too long a reason")
+    if event.redaction is not None:
+        if len(event.redaction.reason.encode()) > REASON_BYTES:
+            raise invalid("events.redaction.reason", f"must be at most {REASON_BYTES} bytes")
+        if len(event.redaction.by.encode()) > SOURCE_BYTES:
+            raise invalid("events.redaction.by", f"must be at most {SOURCE_BYTES} bytes")
 
 
 def _check_link(previous: bytes | None, event: EventRow) -> None:

@@ -6,7 +6,7 @@ import pytest
 from carpal.chain import data_digest, genesis
 from carpal.status import Reason
 from sessiond import imports, removal, sessions
-from sessiond.rows import EventRow, SessionRow
+from sessiond.rows import EventRow, Redaction, SessionRow
 from sessiond.runnable import due_in
 from tests.sessiond.desk import ADA, EVE, Desk, message, refused
 from tests.sessiond.keeping import (
@@ -141,6 +141,22 @@ def test_whatever_was_changed_breaks_the_chain_and_leaves_nothing_behind(
         for event in log:
             take(desk, new, [event])
     assert error.value.fields["position"] in (str(at), str(at + 1))
+
+
+@pytest.mark.parametrize("field", ["by", "reason"])
+def test_a_redaction_says_no_more_than_one_made_here_could(
+    desk: Desk, exported: Exported, field: str
+) -> None:
+    session, log = exported
+    new = import_of(session, log)
+    begin(desk, new)
+    redaction = msgspec.structs.replace(
+        log[1].redaction or Redaction("", 0, ""), **{field: "x" * 2000}
+    )
+    log[1] = changed(log[1], redaction=redaction)
+    with refused(Reason.INVALID_FIELD) as error:
+        take(desk, new, log)
+    assert error.value.fields["field"] == f"events.redaction.{field}"
 
 
 def test_a_chain_that_is_whole_but_another_than_was_said_is_refused_at_its_end(
