@@ -28,6 +28,7 @@ class Driver:
         lease: Lease,
         stub: "session_pb2_grpc.SessionAsyncStub",
         appender: Appender,
+        *,
         inherited: int = 0,
     ) -> None:
         """`inherited`: up to where the log is that of the session it was forked from."""

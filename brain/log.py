@@ -30,6 +30,10 @@ EVENT_BYTES = 1024 * 1024
 GROUP_BYTES = 4 * 1024 * 1024
 
 
+_MESSAGES = ("user.message", "system.message")
+_REDACTED = {"content": [{"type": "text", "text": "[redacted]"}]}
+
+
 def new_event(event: New) -> types_pb2.NewEvent:
     """The wire form, with an id."""
     return types_pb2.NewEvent(
@@ -171,11 +175,13 @@ async def tail(
 def entry_of(event: types_pb2.Event) -> Entry:
     """An event with its data parsed.
 
-    Data that is redacted, or is not a JSON object, reads as empty: sessiond
-    never parses it, so anyone may have put anything there.
+    Data that is not a JSON object reads as empty: sessiond never parses it, so anyone
+    may have put anything there. So does what was redacted, but that a message keeps its
+    place in the conversation.
     """
+    redacted = event.HasField("redaction")
     try:
-        data = json.loads(event.data)
+        data = _REDACTED if redacted and event.type in _MESSAGES else json.loads(event.data)
     except ValueError:
         data = {}
     return Entry(
@@ -185,4 +191,5 @@ def entry_of(event: types_pb2.Event) -> Entry:
         data=clean(data) if isinstance(data, dict) else {},
         must_understand=event.must_understand,
         time=event.time.ToMilliseconds() / 1000,
+        redacted=redacted,
     )

@@ -110,9 +110,13 @@ class Scheduler:
             if taken is None:
                 return
             lease, info = taken
-            inherited = max(info.forked_at, info.imported_to)
             driver = Driver(
-                session_id, info.workspace, lease, self._stub, self._appender, inherited
+                session_id,
+                info.workspace,
+                lease,
+                self._stub,
+                self._appender,
+                inherited=max(info.forked_at, info.imported_to),
             )
             try:
                 processed, wake_in = await _while_held(

@@ -48,6 +48,8 @@ class Entry:
     must_understand: bool = False
     time: float = 0.0
     """Seconds since the epoch, by the store's clock."""
+    redacted: bool = False
+    """Its data was erased; a message then says so in its place."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,8 @@ class Transcript:
                 handle(entry)
             except (AttributeError, KeyError, TypeError, ValueError):
                 # Anyone may append an inbox event, and nobody checked its data before.
-                self.malformed.append(entry)
+                if not entry.redacted:
+                    self.malformed.append(entry)
         elif entry.must_understand and entry.type not in KNOWN_TYPES:
             self.unknown.append(entry)
         if self.head == self.inherited:

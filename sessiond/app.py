@@ -80,7 +80,8 @@ async def run(
                 raise refuse(
                     Reason.DATA_CORRUPT,
                     str(error),
-                    action="restore a backup: `carpal sessiond restore --from FILE --replace`",
+                    action="restore a backup that is whole: "
+                    "`carpal sessiond restore --from FILE --replace`",
                 ) from error
             except StoreBroken as error:
                 raise refuse(

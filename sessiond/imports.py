@@ -69,6 +69,8 @@ def begin(tx: Transaction, caller: Identity, new: NewImport) -> SessionRow:
         raise refuse(
             Reason.UNAVAILABLE, f"an import of {new.session_id!r} is being given up: try again"
         )
+    if not there.importing and _has(tx, there, new) and append.may_see(caller, there.workspace):
+        return there  # nothing to do, whether it was imported or grew here
     if there.workspace != new.workspace:
         raise sessions.id_reused(new.session_id, "exists with other content")
     return sessions.same(there, caller, new.request)
@@ -77,7 +79,8 @@ def begin(tx: Transaction, caller: Identity, new: NewImport) -> SessionRow:
 def take(tx: Transaction, new: NewImport, events: Sequence[EventRow]) -> SessionRow:
     """Append the next events; what is there already is compared and skipped."""
     session = tx.session(new.session_id)
-    if session is None or session.deleted is not None or session.request != new.request:
+    other = session is None or (session.importing and session.request != new.request)
+    if other or session is None or session.deleted is not None:
         raise refuse(Reason.UNAVAILABLE, f"session {new.session_id!r} went meanwhile: begin again")
     rest = _continuing(tx, session, new, events)
     if not rest:
@@ -88,6 +91,19 @@ def take(tx: Transaction, new: NewImport, events: Sequence[EventRow]) -> Session
     last = rest[-1]
     session = msgspec.structs.replace(session, head=last.position, hash=last.hash, changed=tx.wall)
     return _ended(tx, new, session)
+
+
+def _has(tx: Transaction, there: SessionRow, new: NewImport) -> bool:
+    """Whether a session's log is the one that is to be imported, or begins with it."""
+    if there.deleted is not None or (there.workspace, there.chain_id) != (
+        new.workspace,
+        new.chain_id,
+    ):
+        return False
+    if there.head == new.head:
+        return there.hash == new.hash
+    at = tx.event_at(there, new.head) if 0 < new.head < there.head else None
+    return at is not None and at.hash == new.hash
 
 
 def _continuing(

@@ -133,7 +133,9 @@ def refusal(path: Path, error: StoreBroken | StoreFull) -> CarpalError:
             action="free some space, then start again",
         )
     if isinstance(error, StoreCorrupt):
-        return damaged(path, str(error.__cause__ or error))
+        said = str(error.__cause__ or error)
+        # SQLite's own word for what the checksums found.
+        return damaged(path, "a page is not what was written" if "not an error" in said else said)
     return refuse(
         Reason.CONFIG_INVALID,
         f"{path} cannot be opened: {error}",

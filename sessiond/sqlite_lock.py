@@ -137,7 +137,7 @@ def damaged(path: Path, how: str) -> CarpalError:
     return refuse(
         Reason.DATA_CORRUPT,
         f"{path} is damaged: {how}",
-        action="restore a backup: `carpal sessiond restore --from FILE --replace`",
+        action="restore a backup that is whole: `carpal sessiond restore --from FILE --replace`",
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from brain.leases import LeaseKeeper
 from brain.log import EVENT_BYTES, Appender, entry_of, tail
-from brain.transcript import New
+from brain.transcript import New, Transcript
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import session_pb2, types_pb2
@@ -242,3 +242,18 @@ async def test_what_a_full_disk_refuses_is_sent_again_until_there_is_room(
         assert (first, second) == (3, 5)
     assert tries > 6
     assert len(await kinds(sessions)) == 5
+
+
+def test_a_redacted_message_keeps_its_place_and_is_no_malformed_event() -> None:
+    transcript = Transcript()
+    kinds = ("session.updated", "user.message", "agent.tool_use", "user.message")
+    for position, kind in enumerate(kinds, start=1):
+        data = b'{"content": [{"type": "text", "text": "hi"}]}'
+        event = types_pb2.Event(position=position, id=str(position), type=kind, data=data)
+        if position in (2, 3):
+            event.ClearField("data")
+            event.redaction.by = "ada"
+        transcript.apply(entry_of(event))
+    texts = [entry.data["content"][0]["text"] for entry in transcript.inputs]
+    assert texts == ["[redacted]", "hi"]
+    assert transcript.malformed == []

@@ -138,7 +138,7 @@ async def test_a_damaged_store_ends_the_process_in_one_line_that_says_what_to_do
         assert ended.code == 1
         assert len(said) == 1
         assert str(place) in said[0]
-        assert "restore a backup: `carpal sessiond restore --from FILE --replace`" in said[0]
+        assert "restore a backup that is whole: `carpal sessiond restore --from FILE --replace`" in said[0]
         assert "Traceback" not in ended.stderr
 
 

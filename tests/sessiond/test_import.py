@@ -88,10 +88,23 @@ def test_the_same_import_again_answers_with_the_session_even_when_it_grew(
         take(desk, new, rehashed(forged, "sesn_1"))
 
 
+def test_a_sessions_own_export_finds_it_there_even_when_it_grew(
+    desk: Desk, exported: Exported
+) -> None:
+    session, log = exported
+    new = import_of(session, log)._replace(session_id="sesn_1")
+    assert begin(desk, new).imported_to == 0
+    desk.append("sesn_1", message("x"))
+    assert begin(desk, new).head == 7
+    assert take(desk, new, log).head == 7
+    assert len(desk.log("sesn_1")) == 7
+
+
 def test_another_chain_under_the_id_is_refused(desk: Desk, exported: Exported) -> None:
     session, log = exported
+    desk.create("sesn_2", message("a"))
     with refused(Reason.ID_REUSED):
-        begin(desk, import_of(session, log, "sesn_1"))
+        begin(desk, import_of(session, log, "sesn_2"))
     begin(desk, import_of(session, log))
     with refused(Reason.ID_REUSED):
         begin(desk, import_of(session, log[:3]))
