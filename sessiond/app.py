@@ -75,7 +75,7 @@ async def run(
             announce(ready_fd, address=server.address)
             _log.info("sessiond serves", extra={"address": server.address})
             try:
-                await until_stopped(stop, broken, timer, sweeper)
+                await until_stopped(stop, broken, timer, sweeper, parts.following)
             except StoreCorrupt as error:
                 raise refuse(
                     Reason.DATA_CORRUPT,

@@ -1,9 +1,8 @@
 """What the service works with: the store, its writer and readers, and who is told of commits."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from carpal.errors import refuse
@@ -20,8 +19,6 @@ from sessiond.store import Reader, Store, StoreUnavailable
 from sessiond.sweeper import Sweeper
 from sessiond.tail import Tails
 from sessiond.writer import Writer
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -40,6 +37,8 @@ class Parts:
     deadlines: Deadlines
     blob_cap: int
     """Bytes of one workspace's blobs."""
+    following: "asyncio.Task[None]"
+    """Tells what other processes commit. Should it end, this one no longer knows."""
 
     def committed(self, changes: Changes) -> None:
         """Tell everyone who watches, in the event loop, right after a commit."""
@@ -77,6 +76,15 @@ async def running(store: Store, source: str, *, blob_cap: int = BLOB_CAP) -> Asy
     readers = Readers(store)
     writer = Writer(store)
     rules, table, board = Leases(source), LeaseTable(), Board(clock)
+    tails = Tails(readers)
+    known = await readers.run(_picture)
+    table.update(known.leases)
+    board.update(known.sessions)
+
+    def told(changes: Changes) -> None:
+        parts.committed(changes)
+
+    following = asyncio.create_task(store.follow(told, tails.sessions, known))
     parts = Parts(
         store=store,
         clock=clock,
@@ -86,17 +94,13 @@ async def running(store: Store, source: str, *, blob_cap: int = BLOB_CAP) -> Asy
         table=table,
         board=board,
         sweeper=Sweeper(store, writer, readers),
-        tails=Tails(readers),
+        tails=tails,
         deadlines=Deadlines(clock, writer, rules, table, board),
         blob_cap=blob_cap,
+        following=following,
     )
-    known = await readers.run(_picture)
-    table.update(known.leases)
-    board.update(known.sessions)
     writer.listen(parts.committed)
     writer.start()
-    following = asyncio.create_task(store.follow(parts.committed, parts.tails.sessions, known))
-    following.add_done_callback(_followed)
     try:
         yield parts
     finally:
@@ -104,8 +108,7 @@ async def running(store: Store, source: str, *, blob_cap: int = BLOB_CAP) -> Asy
         parts.close_streams()
         await writer.close()
         await readers.close()
-        with suppress(asyncio.CancelledError):
-            await following
+        await asyncio.wait({following})
         store.close()
 
 
@@ -113,8 +116,3 @@ def _picture(reader: Reader) -> Changes:
     """All work, and all that is held."""
     with reader.snapshot():
         return Changes(tuple(reader.with_work()), tuple(reader.live_leases()))
-
-
-def _followed(following: "asyncio.Task[None]") -> None:
-    if not following.cancelled() and (error := following.exception()) is not None:
-        _log.critical("other processes are not followed any more", exc_info=error)

@@ -5,6 +5,7 @@ log is copied back by a thread of its own, since a checkpoint inside a commit
 makes that commit wait for it.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
@@ -97,6 +98,7 @@ class SqliteStore:
         known: Changes,
     ) -> None:
         """See `store.Store`. Nobody else writes this file."""
+        await asyncio.Event().wait()
 
     async def up_to_date(self) -> None:
         """See `store.Store`. Nobody else writes this file."""
