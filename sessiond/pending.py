@@ -34,6 +34,10 @@ class Pending(Generic[K, V]):
         """The key's value that waits; none when none does."""
         return self._values.get(key)
 
+    def count(self) -> int:
+        """How many values wait."""
+        return len(self._values)
+
     def discard(self, key: K) -> None:
         """The key's value no longer matters."""
         self._values.pop(key, None)

@@ -29,6 +29,8 @@ SLICE_BYTES = 1024 * 1024
 _FRESH_EVENTS = 500
 _FRESH_BYTES = 256 * 1024
 """Of one session, kept for one tail that has not taken them yet."""
+_FRESH_SESSIONS = 64
+"""With such, for one tail: of a tail that stands still, more would fill the memory."""
 
 Fresh = tuple[EventRow, ...]
 Marks = Pending[str, Fresh]
@@ -55,7 +57,10 @@ class Tails:
             if session.deleted is not None:
                 events = ()  # the read finds that it is gone
             for marks in self._by_session.get(session.session_id, ()):
-                marks.put(session.session_id, _merged(marks.get(session.session_id), events))
+                waiting = marks.get(session.session_id)
+                if waiting is None and marks.count() >= _FRESH_SESSIONS:
+                    waiting = ()
+                marks.put(session.session_id, _merged(waiting, events))
 
     def _read_again(self) -> None:
         """What is at hand may have been erased since, through whichever fork shares it."""

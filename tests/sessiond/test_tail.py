@@ -8,12 +8,14 @@ import pytest
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
+from sessiond import tail as tail_module
 from sessiond.append import append
 from sessiond.forks import NewFork, fork
 from sessiond.parts import Parts, running
 from sessiond.redaction import redact
 from sessiond.removal import delete
 from sessiond.rows import Group, NewEvent
+from sessiond.sessions import NewSession, create
 from sessiond.store import Transaction
 from sessiond.tail import SLICE_BYTES, SLICE_EVENTS
 from tests.pace import SCALE
@@ -51,6 +53,28 @@ async def until(
             response = await anext(tail)
             seen[response.session_id] += [event.position for event in response.events]
     return seen
+
+
+async def test_a_tail_of_many_sessions_that_stands_still_keeps_the_events_of_a_few(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail_module, "_FRESH_SESSIONS", 3)
+    names = [f"many_{number}" for number in range(10)]
+    for name in names:
+        new = NewSession(name, "default", "", {}, {}, (), False, b"r")
+        await parts.writer.run(lambda tx, new=new: create(tx, ADA, new))  # type: ignore[misc]
+    tail = parts.tails.tail(ADA, request(*names))
+    async with asyncio.timeout(WAIT):
+        for _ in names:
+            assert (await anext(tail)).live
+        for k in range(2):
+            for name in names:
+                await say(parts, name, message(f"{k}"))
+        await parts.writer.run(lambda tx: None)
+        (marks,) = parts.tails._by_session[names[0]]
+        assert [bool(marks.get(name)) for name in names] == [True] * 3 + [False] * 7
+    heads = dict.fromkeys(names, 2)
+    assert await until(tail, heads) == {name: [1, 2] for name in names}
 
 
 async def test_what_is_appended_while_it_is_replayed_comes_once_and_in_order(
