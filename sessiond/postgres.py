@@ -146,8 +146,9 @@ class PostgresStore:
         """See `store.Store`."""
         self._connection.begin()
         self._transaction.begin(self.clock.wall(), self.clock.steady(), needs)
-        if self._connection.now is None:  # nothing was loaded
-            self._connection.execute_all([])
+        if self._connection.now is None or any(need.due for need in needs):
+            # Nothing was loaded; or what is due came first, and the locks after it.
+            self._connection.tell_time()
         now = self._connection.now
         assert now is not None
         self._own_clock.measured(now)

@@ -201,6 +201,10 @@ class PostgresConnection:
         self.now, self._cut_short = None, False
         self.open()
 
+    def tell_time(self) -> None:
+        """Set `now` to what the database's clock says now, in a write transaction."""
+        self.now = self.execute(NOW)[0][0] * 1000
+
     def commit(self) -> None:
         """See `sql.connection.Connection`."""
         if not self._pending:

@@ -17,7 +17,6 @@ import pytest
 from carpal.status import Reason
 from sessiond import store_url
 from sessiond.append import append
-from sessiond.clock import SECOND
 from sessiond.leases import Wanted
 from sessiond.postgres import PostgresStore
 from sessiond.postgres_connection import PostgresConnection
@@ -170,20 +169,6 @@ def test_a_server_that_does_not_answer_is_named_without_the_password(postgres: C
         PostgresStore(postgres.conninfo.replace(postgres.password, "sesame"))
     assert "password" in str(error.value)
     assert "sesame" not in str(error.value)
-
-
-def test_time_is_the_databases(database: str, tool: Tool) -> None:
-    with closing(PostgresStore(database)) as store:
-        before = tool.execute("SELECT extract(epoch FROM clock_timestamp())").fetchone()
-        tx = store.begin()
-        store.rollback()
-        after = tool.execute("SELECT extract(epoch FROM clock_timestamp())").fetchone()
-        assert before is not None
-        assert after is not None
-        assert before[0] * SECOND <= tx.wall + 1000
-        assert tx.wall <= after[0] * SECOND + 1000
-        assert tx.steady == tx.wall
-        assert abs(store.clock.steady() - tx.steady) < AT_ONCE * SECOND
 
 
 def test_leases_get_a_full_term_when_nobody_took_renewals_and_not_again_and_again(
