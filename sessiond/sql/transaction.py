@@ -141,7 +141,7 @@ class SqlTransaction:
         """See `store.Transaction`."""
         if session_id not in self._sessions:
             self._load(sessions=[session_id])
-        return self._sessions[session_id]
+        return self._sessions.get(session_id)
 
     def add_session(self, row: SessionRow) -> SessionRow:
         """See `store.Transaction`."""
@@ -248,7 +248,7 @@ class SqlTransaction:
         """See `store.Transaction`."""
         if resource not in self._leases:
             self._load(leases=[resource])
-        return self._leases[resource]
+        return self._leases.get(resource)
 
     def put_lease(self, row: LeaseRow) -> None:
         """See `store.Transaction`."""
@@ -364,7 +364,8 @@ class SqlTransaction:
 
 
 def _missing(known: Mapping[str, object], keys: Iterable[str]) -> list[str]:
-    return sorted(key for key in keys if key not in known)
+    """Those to load. None has a NUL: to ask for such would make a database refuse the batch."""
+    return sorted(key for key in keys if key not in known and "\0" not in key)
 
 
 _SELECTED = {

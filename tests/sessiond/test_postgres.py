@@ -438,10 +438,23 @@ _CANCEL_THE_WAIT = """DO $$ BEGIN
 END $$"""
 
 
+def test_whoever_asks_for_a_name_that_cannot_be_is_told_so_and_holds_up_no_other(
+    desk: Desk,
+) -> None:
+    desk.create()
+    named = Needs(sessions=("sesn_\0", "sesn_1"), leases=("session/\0",), events=("\0",))
+    tx = desk.store.begin([named])
+    assert tx.session("sesn_\0") is None
+    assert tx.lease("session/\0") is None
+    _append(tx, "a")
+    desk.store.commit()
+    assert desk.session().head == 1
+
+
 def test_a_text_that_the_database_cannot_hold_breaks_nothing(desk: Desk) -> None:
     desk.create("sesn_1", message("a"))
     with pytest.raises(StoreRejects):
-        desk.store.begin([Needs(sessions=("sesn_\0",))])
+        desk.store.begin([Needs(workspaces=("default\0",))])
     desk.store.rollback()
     with pytest.raises(StoreRejects):
         desk.store.reader().session("sesn_\0")
