@@ -1,9 +1,9 @@
 """Saying something to a session: an inbox event that wakes it."""
 
-from carpal.client import rpc_errors
 from carpal.ids import new_id
 from carpal.operator.agent import message_data
-from carpal.operator.connection import ANSWER_SECONDS, Operator
+from carpal.operator.changing import change
+from carpal.operator.connection import Operator
 from carpal.v1 import session_pb2, types_pb2
 
 
@@ -20,6 +20,10 @@ async def send_interrupt(operator: Operator, session_id: str) -> types_pb2.Event
 async def _emit(operator: Operator, session_id: str, kind: str, data: bytes) -> types_pb2.Event:
     event = types_pb2.NewEvent(id=new_id("sevt"), type=kind, data=data)
     request = session_pb2.EmitEventRequest(session_id=session_id, event=event, wake=True)
-    with rpc_errors(operator.sessiond):
-        answer = await operator.sessions.EmitEvent(request, timeout=ANSWER_SECONDS)
+    answer = await change(
+        operator,
+        lambda timeout: operator.sessions.EmitEvent(request, timeout=timeout),
+        look="it may have been accepted: look with "
+        f"`carpal session tail {session_id}` before you send it again",
+    )
     return answer.event

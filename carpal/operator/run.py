@@ -9,11 +9,11 @@ import click
 
 from carpal import process
 from carpal.cli import INTERRUPTED
-from carpal.client import rpc_errors
 from carpal.errors import invalid
 from carpal.ids import new_id
 from carpal.operator.agent import AgentFile, message_data, read_agent, session_data, with_flags
-from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, connect, operator_options
+from carpal.operator.changing import change
+from carpal.operator.connection import Found, Operator, connect, operator_options
 from carpal.operator.follow import follow, until_processed
 from carpal.operator.inbox import send_interrupt
 from carpal.operator.outcome import Turn
@@ -114,13 +114,15 @@ class _Run:
             ),
         ]
         title = self.task.strip().splitlines()[0][:_TITLE]
-        with rpc_errors(operator.sessiond):
-            await operator.sessions.CreateSession(
-                session_pb2.CreateSessionRequest(
-                    session_id=self.session_id, title=title, events=events, wake=True
-                ),
-                timeout=ANSWER_SECONDS,
-            )
+        request = session_pb2.CreateSessionRequest(
+            session_id=self.session_id, title=title, events=events, wake=True
+        )
+        await change(
+            operator,
+            lambda timeout: operator.sessions.CreateSession(request, timeout=timeout),
+            look="it may have been accepted: look with "
+            f"`carpal session show {self.session_id}` before you run it again",
+        )
 
     async def _see_through(self, operator: Operator, stop: asyncio.Event) -> None:
         screen = LiveScreen(quiet=self.as_json)
