@@ -82,8 +82,36 @@ def from_rpc(error: grpc.RpcError, peer: str) -> CarpalError:
         return refuse(Reason.UNREACHABLE, f"{peer} does not answer (the connection broke)")
     wrapped = from_status(status_pb2.Status(code=error.code().value[0], message=details))
     if wrapped.reason is Reason.UNREACHABLE:
+        for sign, (why, action) in _NO_TLS.items():
+            if sign in details:
+                return refuse(Reason.UNREACHABLE, f"{peer} {why}", action=action)
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            details = "no answer in time"
         return refuse(Reason.UNREACHABLE, f"{peer} does not answer ({_brief(details)})")
     return wrapped
+
+
+_CHECK_BOTH = "check the address, and that the identity is of the same vault"
+_NO_TLS = {
+    "certificate has expired": (
+        "shows a certificate that has expired",
+        "issue it anew and restart what listens there, and check this machine's clock",
+    ),
+    "certificate is not yet valid": (
+        "shows a certificate that is not valid yet",
+        "check the clocks of both machines",
+    ),
+    "CERTIFICATE_VERIFY_FAILED": (
+        "shows a certificate that is not by the authority (ca.pem) of the identity used here",
+        _CHECK_BOTH,
+    ),
+    "Hostname Verification Check failed": (
+        "shows a certificate of another role or trust domain",
+        _CHECK_BOTH,
+    ),
+    "WRONG_VERSION_NUMBER": ("does not speak TLS", "check the address"),
+}
+"""What gRPC's detail says of a handshake that failed → the same in words, and what to do."""
 
 
 def _brief(details: str) -> str:

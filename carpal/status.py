@@ -130,7 +130,9 @@ SPECS: dict[Reason, Spec] = {
     Reason.ADDRESS_IN_USE: Spec(Code.INVALID_ARGUMENT, "stop what listens there or choose another"),
     Reason.SESSION_NOT_FOUND: Spec(Code.NOT_FOUND, "list the ids with `carpal session ls`"),
     Reason.SESSION_ARCHIVED: Spec(Code.FAILED_PRECONDITION, "start or fork another session"),
-    Reason.SESSION_HELD: Spec(Code.FAILED_PRECONDITION, "lift the hold first"),
+    Reason.SESSION_HELD: Spec(
+        Code.FAILED_PRECONDITION, "lift the hold with `carpal session retention --no-hold`"
+    ),
     Reason.ID_REUSED: Spec(Code.ALREADY_EXISTS, "choose another id"),
     Reason.EPOCH_REQUIRED: Spec(Code.PERMISSION_DENIED, "acquire the session's lease"),
     Reason.STALE_EPOCH: Spec(Code.FAILED_PRECONDITION, "stop driving; another holds the lease"),

@@ -1,10 +1,19 @@
 """A failed RPC in words: what may be tried again is told from what may not."""
 
+from pathlib import Path
+
 import grpc
+import pytest
 from grpc.aio import AioRpcError, Metadata
 
-from carpal.client import from_rpc
+from carpal.client import dial, from_rpc, rpc_errors
 from carpal.errors import Broken, Unreachable
+from carpal.identity import Role
+from carpal.server import serve
+from carpal.tls import IdentityFiles, server_credentials
+from carpal.v1 import session_pb2
+from carpal.v1.session_pb2_grpc import SessionStub
+from tests.pki import Pki
 
 
 def failed(code: grpc.StatusCode, details: str) -> AioRpcError:
@@ -19,3 +28,61 @@ def test_a_stream_that_broke_under_a_write_may_be_opened_again() -> None:
 
 def test_a_server_that_failed_is_not_taken_for_one_that_is_gone() -> None:
     assert isinstance(from_rpc(failed(grpc.StatusCode.INTERNAL, "it failed"), "b1"), Broken)
+
+
+@pytest.mark.parametrize(
+    ("details", "said"),
+    [
+        (
+            "CERTIFICATE_VERIFY_FAILED: self signed certificate in certificate chain: OK",
+            "sessiond shows a certificate that is not by the authority (ca.pem) of the identity "
+            "used here",
+        ),
+        (
+            "CERTIFICATE_VERIFY_FAILED: certificate has expired: OK",
+            "sessiond shows a certificate that has expired",
+        ),
+        (
+            "UNAUTHENTICATED: Hostname Verification Check failed.",
+            "sessiond shows a certificate of another role or trust domain",
+        ),
+        (
+            "WRONG_VERSION_NUMBER: Invalid certificate verification context: OK",
+            "sessiond does not speak TLS",
+        ),
+        (
+            "Failed to connect to remote host: Connection refused",
+            "sessiond does not answer (Connection refused)",
+        ),
+    ],
+)
+def test_a_connection_that_fails_says_why_in_words(details: str, said: str) -> None:
+    details = f"failed to connect to all addresses; last error: UNKNOWN: ipv4:1.2.3.4:5: {details}"
+    error = from_rpc(failed(grpc.StatusCode.UNAVAILABLE, details), "sessiond")
+    assert isinstance(error, Unreachable)
+    assert error.message == said
+
+
+async def test_a_server_of_another_authority_or_role_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "theirs").mkdir()
+    ours, theirs = Pki(tmp_path / "ours"), Pki(tmp_path / "theirs")
+
+    async def ask(address: str, role: Role, files: IdentityFiles) -> str:
+        async with dial(address, role, files, retry=False) as channel:
+            stub, request = SessionStub(channel), session_pb2.ListSessionsRequest()
+            with pytest.raises(Unreachable) as refused, rpc_errors("sessiond"):
+                await stub.ListSessions(request, timeout=10)
+        return refused.value.message
+
+    files = server_credentials(ours.issue(Role.SESSIOND, "sessiond"))
+    async with serve("127.0.0.1:0", files, lambda server: None) as server:
+        stranger = theirs.issue(Role.OPERATOR, "ann")
+        assert "not by the authority" in await ask(server.address, Role.SESSIOND, stranger)
+        ann = ours.issue(Role.OPERATOR, "ann")
+        assert "of another role" in await ask(server.address, Role.VAULT, ann)
+
+
+def test_no_answer_in_time_is_said_so() -> None:
+    error = from_rpc(failed(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"), "sessiond")
+    assert error.message == "sessiond does not answer (no answer in time)"

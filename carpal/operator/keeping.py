@@ -1,15 +1,14 @@
-"""`carpal session fork|redact|archive|delete`: what becomes of a session and its log."""
+"""`carpal session fork|archive|delete`: what becomes of a session and its log."""
 
 import json
 
 import click
 
-from carpal.client import rpc_errors
 from carpal.errors import refuse
-from carpal.event_lines import dumps, event_object
 from carpal.ids import new_id
 from carpal.operator.asking import checked, get_session, run
-from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, operator_options
+from carpal.operator.changing import change
+from carpal.operator.connection import Found, Operator, operator_options
 from carpal.operator.outcome import DONE
 from carpal.operator.overview import row, row_text
 from carpal.status import Reason
@@ -29,41 +28,18 @@ def fork(*, found: Found, session_id: str, at: int | None, title: str, as_json: 
         position = at
         if position is None:
             position = (await get_session(operator, session_id)).head.position
+        new = new_id("sesn")
         request = session_pb2.ForkSessionRequest(
-            source_session_id=checked(session_id),
-            position=position,
-            session_id=new_id("sesn"),
-            title=title,
+            source_session_id=checked(session_id), position=position, session_id=new, title=title
         )
-        with rpc_errors(operator.sessiond):
-            answer = await operator.sessions.ForkSession(request, timeout=ANSWER_SECONDS)
-        new = answer.session.session_id
+        await change(
+            operator,
+            lambda timeout: operator.sessions.ForkSession(request, timeout=timeout),
+            look=f"the fork may be there: look with `carpal session show {new}` "
+            "before you make another",
+        )
         shown = {"session_id": new, "forked_from": session_id, "forked_at": position}
         click.echo(json.dumps(shown) if as_json else new)
-        return DONE
-
-    return run(found, main)
-
-
-@click.command()
-@click.argument("session_id", metavar="SESSION")
-@click.argument("position", type=click.IntRange(min=1))
-@click.option("--reason", required=True, help="Stays in the log, with your name and the time.")
-@click.option("--json", "as_json", is_flag=True, help="The event, as one object.")
-@operator_options
-def redact(*, found: Found, session_id: str, position: int, reason: str, as_json: bool) -> int:
-    """Erase the data of one event for good, in every fork that shares it."""
-
-    async def main(operator: Operator) -> int:
-        request = session_pb2.RedactEventRequest(
-            session_id=checked(session_id), position=position, reason=reason
-        )
-        with rpc_errors(operator.sessiond):
-            answer = await operator.sessions.RedactEvent(request, timeout=ANSWER_SECONDS)
-        if as_json:
-            click.echo(dumps(event_object(answer.event)))
-        else:
-            click.echo(f"{answer.event.type} at position {answer.event.position} is redacted")
         return DONE
 
     return run(found, main)
@@ -78,8 +54,11 @@ def archive(*, found: Found, session_id: str, as_json: bool) -> int:
 
     async def main(operator: Operator) -> int:
         request = session_pb2.ArchiveSessionRequest(session_id=checked(session_id))
-        with rpc_errors(operator.sessiond):
-            answer = await operator.sessions.ArchiveSession(request, timeout=ANSWER_SECONDS)
+        answer = await change(
+            operator,
+            lambda timeout: operator.sessions.ArchiveSession(request, timeout=timeout),
+            look=f"it may be archived: look with `carpal session show {session_id}`",
+        )
         shown = row(answer.session)
         click.echo(json.dumps(shown) if as_json else row_text(shown))
         return DONE
@@ -104,8 +83,11 @@ def delete(*, found: Found, session_id: str, yes: bool, as_json: bool) -> int:
 
     async def main(operator: Operator) -> int:
         request = session_pb2.DeleteSessionRequest(session_id=checked(session_id))
-        with rpc_errors(operator.sessiond):
-            await operator.sessions.DeleteSession(request, timeout=ANSWER_SECONDS)
+        await change(
+            operator,
+            lambda timeout: operator.sessions.DeleteSession(request, timeout=timeout),
+            look=f"it may be deleted: look with `carpal session show {session_id}`",
+        )
         shown = {"session_id": session_id, "deleted": True}
         click.echo(json.dumps(shown) if as_json else f"{session_id} is deleted")
         return DONE
@@ -113,4 +95,4 @@ def delete(*, found: Found, session_id: str, yes: bool, as_json: bool) -> int:
     return run(found, main)
 
 
-COMMANDS = (fork, redact, archive, delete)
+COMMANDS = (fork, archive, delete)

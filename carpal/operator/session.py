@@ -7,7 +7,15 @@ import click
 
 from carpal.client import rpc_errors
 from carpal.errors import refuse
-from carpal.operator import exporting, importing, keeping, overview, verifying
+from carpal.operator import (
+    exporting,
+    importing,
+    keeping,
+    overview,
+    redacting,
+    retention,
+    verifying,
+)
 from carpal.operator.asking import checked, get_session, run
 from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, operator_options
 from carpal.operator.follow import follow, until_processed
@@ -28,7 +36,14 @@ def session() -> None:
     """Read, follow, steer and keep sessions."""
 
 
-for _command in (*verifying.COMMANDS, exporting.export, importing.import_, *keeping.COMMANDS):
+for _command in (
+    *verifying.COMMANDS,
+    exporting.export,
+    importing.import_,
+    *keeping.COMMANDS,
+    redacting.redact,
+    retention.retention,
+):
     session.add_command(_command)
 
 
@@ -97,7 +112,11 @@ def tail(*, found: Found, session_id: str, after: int, on: bool | None, as_json:
         info = await get_session(operator, session_id)
         end = EndOfTail(info, on)
         if after > info.head.position:
-            notice(f"the log ends at position {info.head.position}, before {after}")
+            raise refuse(
+                Reason.POSITION_BEYOND_HEAD,
+                f"--after {after} is beyond the log of {session_id}",
+                action=f"it ends at position {info.head.position}",
+            )
         if not end.at(after):
             screen = LineScreen(as_json=as_json)
             await follow(operator, session_id, screen, until=end.take, after=after, live=False)

@@ -67,12 +67,20 @@ async def test_tail_prints_each_event_as_json(finished: House, carpal: Command) 
     assert events[1]["data"] == {"stop_reason": {"type": "end_turn"}}
 
 
-async def test_tail_beyond_the_head_prints_nothing(finished: House, carpal: Command) -> None:
+async def test_tail_from_the_head_prints_nothing(finished: House, carpal: Command) -> None:
     ended = await carpal("session", "tail", SESSION, "--after", "11", "--no-follow")
     assert (ended.code, ended.stdout, ended.stderr) == (0, "", "")
-    beyond = await carpal("session", "tail", SESSION, "--after", "99")
-    assert (beyond.code, beyond.stdout) == (0, "")
-    assert beyond.stderr == "carpal: the log ends at position 11, before 99\n"
+
+
+@pytest.mark.parametrize("how", [(), ("--follow",), ("--no-follow",)])
+async def test_tail_from_beyond_the_head_is_refused_however_it_ends(
+    finished: House, carpal: Command, how: tuple[str, ...]
+) -> None:
+    beyond = await carpal("session", "tail", SESSION, "--after", "99", *how)
+    assert (beyond.code, beyond.stdout) == (2, "")
+    assert beyond.stderr == (
+        "carpal: --after 99 is beyond the log of sesn_1: it ends at position 11\n"
+    )
 
 
 async def test_without_sessions_ls_says_how_to_start_one(house: House, carpal: Command) -> None:
@@ -213,4 +221,4 @@ async def test_a_certificate_of_another_ca_is_one_line(
     ended = await carpal("session", "ls", "--identity", str(stranger.directory))
     assert ended.code == 3
     assert ended.stderr.count("\n") == 1, ended.stderr
-    assert "does not answer" in ended.stderr
+    assert "a certificate that is not by the authority (ca.pem) of the identity" in ended.stderr
