@@ -29,9 +29,12 @@ STREAM_SECONDS = 3600.0
 @click.command()
 @click.argument("session_id", metavar="SESSION")
 @click.option("--out", default="-", show_default=True, help="A file, which is there once whole.")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
 @operator_options
-def export(*, found: Found, session_id: str, out: str) -> int:
+def export(*, found: Found, session_id: str, out: str, force: bool) -> int:
     """Write a session's log, its blobs and its signed head as lines of JSON."""
+    if out != "-" and not force:
+        check_free(Path(out))
 
     async def main(operator: Operator) -> int:
         info, signed = await get_signed(operator, session_id)
@@ -119,6 +122,17 @@ async def _write_blob(operator: Operator, digest: bytes, write: Callable[[Entry]
     if info.digest != digest or offset != info.size:
         raise refuse(Reason.UNAVAILABLE, f"{operator.sessiond} ended a blob after {offset} bytes")
     return True
+
+
+def check_free(out: Path) -> None:
+    """INVALID_FIELD when a file is there that writing would replace."""
+    if out.is_file():
+        raise refuse(
+            Reason.INVALID_FIELD,
+            f"--out: {out} is there",
+            action="give another name, or replace it with --force",
+            field="--out",
+        )
 
 
 @contextmanager

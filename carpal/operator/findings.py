@@ -27,8 +27,8 @@ class Findings:
         self.verified = Verified(self.chain_id)
         self.problem: CarpalError | None = None
         self._noted: list[int] = []
-        self._signed_by: str | None = None
-        self._signed_at: str | None = None
+        self._signed: dict[bytes, dict[str, Any]] = {}
+        """Each signed head once, by its payload."""
 
     @contextmanager
     def looking(self) -> Iterator[None]:
@@ -43,7 +43,7 @@ class Findings:
     @property
     def compared(self) -> bool:
         """Whether there was a head to compare with that somebody kept."""
-        return bool(self._noted)
+        return bool(self._noted or self._signed)
 
     def expect(self, head: types_pb2.ChainHead) -> None:
         """Compare with a head that was noted; to be said before its event is taken."""
@@ -51,16 +51,29 @@ class Findings:
         self.verified.expect(head)
 
     def expect_signed(self, signed: types_pb2.SignedBytes, ca: bytes) -> types_pb2.ChainHead:
-        """Compare with a head that a sessiond signed whose certificate is by `ca`, PEM."""
+        """Compare with a head that a sessiond signed whose certificate is by `ca`, PEM.
+
+        Raises INVALID_FIELD when its signature is none by `ca`: then nothing is known of the log.
+        """
         try:
             head, signer = verify_head(signed, ca)
         except CarpalError as error:
-            raise _broken(f"the signed head proves nothing: {error.message}") from None
+            raise refuse(
+                Reason.INVALID_FIELD,
+                f"{self.session_id} cannot be judged by the signed head: {error.message}",
+                action="give the signed head as it was written, and with --ca the authority "
+                "that its sessiond was of",
+                field="--ca",
+            ) from None
         of = head.chain_id or head.session_id
         if of != self.chain_id:
             raise _broken(f"the signed head is of the chain {of!r}, not {self.chain_id!r}")
-        self._signed_by, self._signed_at = signer.uri, time_text(head.time)
-        self.expect(head.head)
+        self._signed[signed.payload] = {
+            "position": head.head.position,
+            "by": signer.uri,
+            "at": time_text(head.time),
+        }
+        self.verified.expect(head.head)
         return head.head
 
     def end_signed(
@@ -85,8 +98,7 @@ class Findings:
                 "chain_id": self.chain_id,
                 "redacted": verified.redacted,
                 "noted": self._noted,
-                "signed_by": self._signed_by,
-                "signed_at": self._signed_at,
+                "signed": list(self._signed.values()),
                 "broken_at": int(at) if at else None,
                 "problem": problem.message if problem else None,
             },
@@ -102,8 +114,10 @@ class Findings:
             f"head {self.verified.position}:{self.verified.hash.hex()}",
             *(f"as noted at position {position}" for position in self._noted),
         ]
-        if self._signed_by:
-            lines.append(f"as signed by {self._signed_by} at {self._signed_at}")
+        lines += [
+            "as signed at position {position}, {at}, by {by}".format(**signed)
+            for signed in self._signed.values()
+        ]
         return printable("\n".join(lines))
 
     @property

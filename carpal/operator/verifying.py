@@ -18,7 +18,7 @@ from carpal.export import End, head_object, signed_of, signed_text
 from carpal.operator.asking import checked, get_session, get_signed, run
 from carpal.operator.connection import Found, Operator, lazy_operator_options, operator_options
 from carpal.operator.export_file import open_export
-from carpal.operator.exporting import events_up_to
+from carpal.operator.exporting import check_free, events_up_to
 from carpal.operator.findings import Findings
 from carpal.operator.outcome import DONE
 from carpal.operator.screen import notice
@@ -32,12 +32,15 @@ _HEAD = re.compile(r"(\d{1,19}):([0-9a-fA-F]{64})", re.ASCII)
 @click.command()
 @click.argument("session_id", metavar="SESSION")
 @click.option("--out", type=click.Path(path_type=Path), help="Write it signed by sessiond.")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
 @click.option("--json", "as_json", is_flag=True, help="One object, with the signed head.")
 @operator_options
-def head(*, found: Found, session_id: str, out: Path | None, as_json: bool) -> int:
+def head(*, found: Found, session_id: str, out: Path | None, force: bool, as_json: bool) -> int:
     """Print where a log stands, as POSITION:HASH: what `verify` compares it with later."""
     if out is not None and out.exists() and not out.is_file():
         raise invalid("--out", f"{out} is not a file")
+    if out is not None and not force:
+        check_free(out)
 
     async def main(operator: Operator) -> int:
         info, signed = await get_signed(operator, session_id)
@@ -81,8 +84,10 @@ def verify(
     as_json: bool,
 ) -> int:
     """Check every hash of a log, and that it has the heads that were kept. Exit code 1 if not."""
-    if (session_id is None) == (file is None):
+    if session_id is None and file is None:
         raise click.UsageError("name a SESSION, or an export with --file")
+    if session_id is not None and file is not None:
+        raise click.UsageError("name a SESSION or an export with --file, not both")
     kept_head = _head_of(noted) if noted is not None else None
     kept_signed = _signed_in(signed) if signed is not None else None
     authority = _read("--ca", ca) if ca is not None else b""

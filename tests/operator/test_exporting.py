@@ -90,3 +90,19 @@ async def test_what_cannot_be_written_is_one_line_and_leaves_nothing(
     folder = await carpal("session", "export", SESSION, "--out", str(tmp_path / "state"))
     assert folder.code == 2
     assert set(tmp_path.iterdir()) == before
+
+
+async def test_a_file_that_is_there_is_replaced_only_when_told_to(
+    server: Serving, carpal: Command, tmp_path: Path
+) -> None:
+    await create(server)
+    path = tmp_path / "export.jsonl"
+    path.write_text("kept")
+    command = ("session", "export", SESSION, "--out", str(path))
+    ended = await carpal(*command)
+    assert (ended.code, ended.stdout, path.read_text()) == (2, "", "kept")
+    assert ended.stderr == (
+        f"carpal: --out: {path} is there: give another name, or replace it with --force\n"
+    )
+    assert (await carpal(*command, "--force")).code == 0
+    assert path.read_text() != "kept"

@@ -58,8 +58,7 @@ async def test_verify_as_json_says_what_was_checked(server: Serving, carpal: Com
             "chain_id": "sesn_1",
             "redacted": 0,
             "noted": [],
-            "signed_by": None,
-            "signed_at": None,
+            "signed": [],
             "broken_at": None,
             "problem": None,
         },
@@ -88,18 +87,41 @@ async def test_a_signed_head_is_found_again_and_names_its_signer(
     await carpal("session", "head", SESSION, "--out", str(signed))
     ended = await carpal("session", "verify", SESSION, "--signed", str(signed), "--json")
     chain = json.loads(ended.stdout)["chain"]
-    assert ended.code == 0
-    assert (chain["noted"], chain["signed_by"]) == (
-        [3],
-        "spiffe://carpal.internal/sessiond/sessiond",
-    )
+    (proof,) = chain["signed"]
+    assert (ended.code, chain["noted"]) == (0, [])
+    assert (proof["position"], proof["by"]) == (3, "spiffe://carpal.internal/sessiond/sessiond")
     other = tmp_path / "other.pem"
     other.write_bytes(Pki(tmp_path / "other").ca_pem)
     by_other = await carpal(
         "session", "verify", SESSION, "--signed", str(signed), "--ca", str(other)
     )
-    assert by_other.code == 1
-    assert "the signed head proves nothing" in by_other.stdout
+    assert (by_other.code, by_other.stdout, by_other.stderr.count("\n")) == (2, "", 1)
+    assert "sesn_1 cannot be judged by the signed head" in by_other.stderr
+    exported_by_other = await carpal(
+        "session", "verify", "--file", str(await exported(carpal, tmp_path)), "--ca", str(other)
+    )
+    assert (exported_by_other.code, exported_by_other.stdout) == (2, "")
+
+
+async def test_each_proof_is_reported_once_with_its_own_time(
+    server: Serving, carpal: Command, tmp_path: Path
+) -> None:
+    ca, signed = tmp_path / "ca.pem", tmp_path / "head.json"
+    ca.write_bytes(server.pki.ca_pem)
+    noted = (await carpal("session", "head", SESSION, "--out", str(signed))).stdout.strip()
+    server.clock.step_wall(5)
+    path = await exported(carpal, tmp_path)
+    arguments = ("session", "verify", "--file", str(path), "--ca", str(ca))
+    ended = await carpal(*arguments, "--signed", str(signed), "--head", noted, "--json")
+    chain = json.loads(ended.stdout)["chain"]
+    assert (ended.code, chain["noted"]) == (0, [3])
+    assert [proof["position"] for proof in chain["signed"]] == [3, 3]
+    assert len({proof["at"] for proof in chain["signed"]}) == 2
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps({"signed_head": lines(path.read_text())[-1]["signed_head"]}))
+    twice = await carpal(*arguments, "--signed", str(own))
+    assert twice.stdout.count("as signed at position 3") == 1
+    assert "as noted" not in twice.stdout
 
 
 async def test_who_knows_no_authority_is_told_to_name_one(
@@ -136,7 +158,8 @@ async def test_an_export_is_verified_by_who_has_nothing_but_the_file_and_the_ca(
     ended = await stranger("session", "verify", "--file", str(path), "--ca", str(ca), "--json")
     report = json.loads(ended.stdout)
     assert (ended.code, ended.stderr) == (0, "")
-    assert report["chain"]["signed_by"] == "spiffe://carpal.internal/sessiond/sessiond"
+    (proof,) = report["chain"]["signed"]
+    assert proof["by"] == "spiffe://carpal.internal/sessiond/sessiond"
     assert report["head"]["position"] == 3
     plain = await stranger("session", "verify", "--file", "-", stdin=path.read_text())
     assert plain.code == 0
@@ -251,3 +274,20 @@ async def test_an_unknown_session_has_neither_head_nor_export(
         ended = await carpal("session", *arguments, "sesn_x")
         assert (ended.code, ended.stdout, ended.stderr.count("\n")) == (5, "", 1)
     assert not path.exists()
+
+
+async def test_a_session_and_a_file_are_not_both_verified(carpal: Command) -> None:
+    ended = await carpal("session", "verify", SESSION, "--file", "x")
+    assert "not both" in ended.stderr
+
+
+async def test_a_signed_head_is_not_written_over_one_that_is_there(
+    server: Serving, carpal: Command, tmp_path: Path
+) -> None:
+    path = tmp_path / "head.json"
+    path.write_text("kept")
+    command = ("session", "head", SESSION, "--out", str(path))
+    ended = await carpal(*command)
+    assert (ended.code, ended.stdout, path.read_text()) == (2, "", "kept")
+    assert (await carpal(*command, "--force")).code == 0
+    assert path.read_text() != "kept"
