@@ -13,24 +13,23 @@ import click
 @click.option(
     "--endpoint",
     "endpoints",
-    required=True,
     multiple=True,
     metavar="H:P",
-    help="Where the service listens; again for each of several that serve one store.",
+    help="Where the service listens; again for each of several that serve one store.  [required]",
 )
 @click.option(
     "--identities",
-    required=True,
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="A folder with brain/, brain-2/, operator/, other-operator/; vault/, daemon/ if at hand.",
+    help="A folder with brain/, brain-2/, operator/, other-operator/; vault/, daemon/ if at hand.  "
+    "[required]",
 )
 @click.option("--only", "groups", multiple=True, metavar="GROUP", help="A group; repeatable.")
 @click.option("--scale", default=1.0, show_default=True, help="How slow the machines are taken.")
-@click.option("--list", "listing", is_flag=True, help="Say the checks; make none.")
+@click.option("--list", "listing", is_flag=True, help="Say the checks; asks no service.")
 @click.option("--json", "as_json", is_flag=True, help="One object a line, then a summary.")
 def check(  # noqa: PLR0917 - click passes each by name
     endpoints: tuple[str, ...],
-    identities: Path,
+    identities: Path | None,
     groups: tuple[str, ...],
     scale: float,
     listing: bool,
@@ -51,6 +50,10 @@ def check(  # noqa: PLR0917 - click passes each by name
         for one in checks:
             click.echo(f"{one.group}: {one.sentence}")
         return 0
+    if not endpoints:
+        raise click.UsageError("Missing option '--endpoint'.")
+    if identities is None:
+        raise click.UsageError("Missing option '--identities'.")
     found = callers.find(identities)
 
     async def make() -> Counter[str]:

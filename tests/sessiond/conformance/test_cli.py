@@ -154,3 +154,13 @@ async def test_the_checks_are_listed_without_a_service(tmp_path: Path) -> None:
     assert ended.code == 0
     assert "tail: A tail of no session, or of 1,001, is refused" in ended.stdout.splitlines()
     assert os.linesep + os.linesep not in ended.stdout
+
+
+async def test_the_checks_are_listed_without_a_service_or_identities(tmp_path: Path) -> None:
+    carpal = Command(tmp_path)
+    listed = await carpal("sessiond", "check", "--list")
+    assert (listed.code, listed.stderr) == (0, "")
+    assert "append: " in listed.stdout
+    without = await carpal("sessiond", "check")
+    assert (without.code, without.stdout) == (2, "")
+    assert "Missing option '--endpoint'" in without.stderr
