@@ -48,6 +48,10 @@ _OPTIONS: list[tuple[str, Any]] = [
     # A busy stream makes a client's gRPC ping to measure the path; three such
     # pings between two of our writes are no abuse, and must not cut it off.
     ("grpc.http2.max_ping_strikes", 0),
+    # Beyond 1,000 RPCs that wait to be taken, gRPC cancels some at random: a burst of tails,
+    # or of daemons, would lose a part of itself without a word.
+    ("grpc.server.max_pending_requests", 50_000),
+    ("grpc.server.max_pending_requests_hard_limit", 100_000),
     # Two servers on one port would share its traffic silently.
     ("grpc.so_reuseport", 0),
 ]
@@ -213,6 +217,10 @@ class _Guard(grpc.aio.ServerInterceptor):
 async def _abort(method: str, context: Context, raised: Exception) -> None:
     error = only_error(raised)
     if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if isinstance(error, grpc.aio.InternalError):
+        # What was written met a stream that its caller had left.
+        log.debug("a caller left", extra={"method": method, "problem": str(error)})
         raise error
     if isinstance(error, NotImplementedError):
         error = refuse(Reason.NOT_BUILT, f"{method.rpartition('/')[2]} is not built yet")

@@ -31,7 +31,7 @@ class SqliteStore:
         """
         self.clock = clock
         self._path = path
-        self._lock = StoreLock(path)
+        self._lock = StoreLock.soon(path)
         try:
             self._connection = open_store(path, self._lock)
         except BaseException:

@@ -52,6 +52,10 @@ def open_store(path: Path, lock: StoreLock) -> SqliteConnection:
             check_file(path, connection)
             with sqlite_errors(connection.raw):
                 connection.raw.execute(_SETTINGS).fetchall()
+                if _is_cut(path):
+                    connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            if _is_cut(path):
+                raise damaged(path, "its last page is cut short")
             check_whole(path, connection)
         except BaseException:
             keep_as_found(connection)
@@ -200,6 +204,21 @@ def check_file(path: Path, connection: SqliteConnection | None = None) -> None:
         )
     if header[20] != RESERVED:
         raise damaged(path, "its pages have no checksums")
+    if _is_cut(path) and not _has_log(path):
+        raise damaged(path, "its last page is cut short")
+
+
+def _is_cut(path: Path) -> bool:
+    """Whether the file ends inside a page, whose rest SQLite would take for zeros, unchecked."""
+    with path.open("rb") as file:
+        page = int.from_bytes(file.read(18)[16:], "big")
+        return page > 0 and os.fstat(file.fileno()).st_size % page != 0
+
+
+def _has_log(path: Path) -> bool:
+    """Whether a write-ahead log may still complete the file, as after a kill in the middle."""
+    wal = path.with_name(path.name + "-wal")
+    return wal.exists() and wal.stat().st_size > 0
 
 
 def _check_version(path: Path, version: int) -> None:

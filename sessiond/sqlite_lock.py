@@ -11,6 +11,7 @@ import fcntl
 import mmap
 import os
 import struct
+import time
 from pathlib import Path
 from zlib import crc32
 
@@ -23,6 +24,10 @@ _HEADER = struct.Struct(">8I")
 """Of the write-ahead log: magic, version, page size, checkpoint, two salts, two checksums."""
 _MAGIC = 0x377F0682
 _EMPTY, _FRAMES, _CUT_SHORT = b"none", b"wal ", b"cut "
+
+
+WAIT_SECONDS = 2.0
+_AGAIN_SECONDS = 0.05
 
 
 class LockHeld(BadInput):
@@ -53,12 +58,24 @@ class StoreLock:
             os.close(self._file)
             raise LockHeld(
                 Reason.CONFIG_INVALID,
-                f"{path} is in use by another sessiond",
+                f"{path} is in use by another sessiond, or a restore",
                 action="stop it, or choose another --state-dir",
             ) from None
         except OSError as error:
             os.close(self._file)
             raise _unusable(path, error) from None
+
+    @classmethod
+    def soon(cls, path: Path) -> "StoreLock":
+        """The lock, once a backup that begins has let go of it: that takes it for a moment."""
+        until = time.monotonic() + WAIT_SECONDS
+        while True:
+            try:
+                return cls(path)
+            except LockHeld:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(_AGAIN_SECONDS)
 
     @classmethod
     def if_free(cls, path: Path) -> "StoreLock | None":

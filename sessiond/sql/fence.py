@@ -9,9 +9,13 @@ from typing import NamedTuple
 
 from sessiond.rows import LeaseState
 from sessiond.sql.connection import Connection
+from sessiond.store import StoreBroken
 
 _BEGAN = 1_735_689_600
 """2025-01-01, in seconds since 1970: with 31 bits, generations last until 2093."""
+_LAST = 2**31 - 1
+_ROOM = 2**24
+"""For restores whose clock tells nothing: each takes the next."""
 
 
 class Fenced(NamedTuple):
@@ -36,7 +40,13 @@ def fence(connection: Connection, wall: int, at_least: int = 0) -> Fenced:
     """
     connection.begin()
     try:
-        raised = max(generation(connection), at_least, wall // 1_000_000_000 - _BEGAN - 1) + 1
+        seconds = wall // 1_000_000_000 - _BEGAN
+        if not 0 <= seconds < _LAST - _ROOM:
+            # The machine's clock is wrong: an epoch has no room for what it says.
+            seconds = 0
+        raised = max(generation(connection) + 1, at_least + 1, seconds)
+        if raised > _LAST:
+            raise StoreBroken("no generation is left")
         live = connection.execute(
             "SELECT count(*) FROM leases WHERE state = $1", (int(LeaseState.LIVE),)
         )

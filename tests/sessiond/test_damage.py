@@ -1,6 +1,7 @@
 """Damaged files: a typed refusal that names the file, or the truth, and never anything else."""
 
 import asyncio
+import os
 import random
 import shutil
 from contextlib import closing
@@ -14,6 +15,7 @@ from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from sessiond.sqlite import SqliteStore
+from sessiond.sqlite_backup import backup
 from sessiond.sqlite_file import PAGE_BYTES
 from sessiond.store import StoreCorrupt
 from tests.command import Command
@@ -67,6 +69,24 @@ def test_any_bit_flipped_is_refused_by_name_or_harms_no_read(tmp_path: Path, see
 
 def test_any_cut_is_refused_by_name_or_harms_no_read(tmp_path: Path) -> None:
     damage.rounds(tmp_path, damage.cut, CUTS, seed=0)
+
+
+@pytest.mark.parametrize("bytes_", [1, 8, 14, 100, 5000])
+def test_a_last_page_cut_short_is_not_taken_for_one_that_ends_in_zeros(
+    closed: Files, tmp_path: Path, bytes_: int
+) -> None:
+    folder = tmp_path / "store"
+    shutil.copytree(closed[0], folder)
+    file = folder / "sessions.db"
+    os.truncate(file, file.stat().st_size - bytes_)
+    for opened in (
+        lambda: SqliteStore(file, FakeClock()),
+        lambda: backup(file, tmp_path / "backup.db"),
+    ):
+        with refused(Reason.DATA_CORRUPT) as error:
+            opened()
+        assert "its last page is cut short" in str(error.value)
+    assert not (tmp_path / "backup.db").exists()
 
 
 def test_an_older_write_ahead_log_put_back_is_refused(killed: Files, tmp_path: Path) -> None:
@@ -138,7 +158,10 @@ async def test_a_damaged_store_ends_the_process_in_one_line_that_says_what_to_do
         assert ended.code == 1
         assert len(said) == 1
         assert str(place) in said[0]
-        assert "restore a backup that is whole: `carpal sessiond restore --from FILE --replace`" in said[0]
+        assert (
+            "restore a backup that is whole: `carpal sessiond restore --from FILE --replace`"
+            in said[0]
+        )
         assert "Traceback" not in ended.stderr
 
 

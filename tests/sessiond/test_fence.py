@@ -9,6 +9,7 @@ from carpal.status import Reason
 from sessiond.clock import SECOND
 from sessiond.leases import GENERATION_SHIFT
 from sessiond.sql.fence import Fenced, fence
+from sessiond.sqlite import SqliteStore
 from sessiond.store import Store
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import BRAIN, OTHER, Desk, message, refused, reply
@@ -101,4 +102,18 @@ def test_two_restores_never_have_one_generation(before: Before, store: Store) ->
     first, second = fenced(store).generation, fenced(store).generation
     assert second == first + 1
     assert fenced(store, at_least=second + 10).generation == second + 11
+    store.close()
+
+
+@pytest.mark.parametrize("open_store", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("wall", [-SECOND, 0, 9_000_000_000 * SECOND])
+def test_a_clock_that_tells_nothing_takes_the_next_generation(
+    before: Before, store: Store, wall: int
+) -> None:
+    assert isinstance(store, SqliteStore)
+    assert fence(store._connection, wall).generation == 1
+    assert fence(store._connection, wall).generation == 2
+    store._transaction.forget()
+    desk = Desk(store, FakeClock())
+    assert desk.acquire("session/sesn_1").lease.epoch == (2 << GENERATION_SHIFT) + 1
     store.close()

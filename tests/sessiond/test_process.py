@@ -204,7 +204,10 @@ async def test_a_second_process_on_the_same_state_is_refused_in_one_line(
         )
     assert second.code == 2
     assert second.stderr.count("\n") == 1
-    assert "in use by another sessiond: stop it, or choose another --state-dir" in second.stderr
+    assert (
+        "in use by another sessiond, or a restore: stop it, or choose another --state-dir"
+        in second.stderr
+    )
 
 
 async def test_bad_starts_are_one_line_each(world: World, tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_second_opening_of_the_file_is_refused_while_the_first_lasts(tmp_path:
     with closing(SqliteStore(path, FakeClock())):
         with refused(Reason.CONFIG_INVALID) as error:
             SqliteStore(path, FakeClock())
-        assert "in use by another sessiond" in str(error.value)
+        assert "in use by another sessiond, or a restore" in str(error.value)
     SqliteStore(path, FakeClock()).close()
 
 

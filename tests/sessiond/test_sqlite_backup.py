@@ -118,7 +118,7 @@ def test_a_restore_waits_for_no_one_and_replaces_nothing_unasked(
     desk.append("sesn_1", message("d"))
     with refused(Reason.CONFIG_INVALID) as error:
         restore(place, tmp_path / "backup.db", WALL, replace=True)
-    assert "in use by another sessiond" in str(error.value)
+    assert "in use by another sessiond, or a restore" in str(error.value)
     damage.copy(place.parent, tmp_path / "stopped")
     stopped = tmp_path / "stopped" / "sessions.db"
     with refused(Reason.CONFIG_INVALID) as error:

@@ -2,12 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
 
+import grpc
 import pytest
 
+from carpal.client import dial
+from carpal.identity import Role
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
+from carpal.v1.session_pb2_grpc import SessionStub
 from sessiond import tail as tail_module
 from sessiond.append import append
 from sessiond.forks import NewFork, fork
@@ -21,6 +26,7 @@ from sessiond.tail import SLICE_BYTES, SLICE_EVENTS
 from tests.pace import SCALE
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import ADA, BRAIN, EVE, SELF, Desk, message, refused
+from tests.sessiond.serving import Serving
 from tests.sessiond.test_deadlines import NotClosed
 
 WAIT = 20.0 * SCALE
@@ -248,3 +254,32 @@ async def test_a_tail_ends_also_when_the_deletion_came_with_an_append(parts: Par
         await parts.writer.run(both)
         with refused(Reason.SESSION_NOT_FOUND):
             await anext(tail)
+
+
+@pytest.mark.parametrize("open_store", ["sqlite"], indirect=True)
+async def test_of_a_burst_of_tails_none_is_cancelled_by_the_server(sessions: Serving) -> None:
+    files = sessions.pki.issue(Role.BRAIN, "many")
+    ask = request("sesn_1")
+    await (await sessions.brain()).CreateSession(
+        pb.CreateSessionRequest(session_id="sesn_1", workspace="default"), timeout=WAIT
+    )
+    async with AsyncExitStack() as stack:
+        stubs = [
+            SessionStub(
+                await stack.enter_async_context(dial(sessions.address, Role.SESSIOND, files))
+            )
+            for _ in range(20)
+        ]
+        tails = [stub.TailEvents(ask, timeout=WAIT) for stub in stubs for _ in range(100)]
+        codes: set[grpc.StatusCode] = set()
+
+        async def first(tail: "grpc.aio.UnaryStreamCall[object, object]") -> None:
+            try:
+                await tail.read()
+            except grpc.aio.AioRpcError as error:
+                codes.add(error.code())
+
+        await asyncio.gather(*(first(tail) for tail in tails))
+        for tail in tails:
+            tail.cancel()
+    assert grpc.StatusCode.CANCELLED not in codes
