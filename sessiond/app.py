@@ -18,10 +18,10 @@ from carpal.server import serve
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, server_credentials
 from carpal.v1.session_pb2_grpc import add_SessionServicer_to_server
-from sessiond.blobs import BLOB_CAP
 from sessiond.opening import open_store
 from sessiond.parts import running
-from sessiond.service import SessionService
+from sessiond.rules.blobs import BLOB_CAP
+from sessiond.service.sessions import SessionService
 from sessiond.store import StoreBroken, StoreCorrupt
 from sessiond.tickets import Tickets
 

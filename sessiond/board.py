@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from sessiond.clock import SECOND, Clock
 from sessiond.pending import Pending, Watchers
 from sessiond.rows import SessionRow
-from sessiond.runnable import due_in
+from sessiond.rules.runnable import due_in
 
 Offers = Pending[str, SessionRow]
 

@@ -39,7 +39,7 @@ def backup(state_dir: Path | None, store: str | None, to: Path) -> None:
             "after a restore (docs/how-to/postgresql.md)",
         )
     with extra("sessiond"):
-        from sessiond import sqlite_backup
+        from sessiond.sqlite import backup as sqlite_backup
     copied = sqlite_backup.backup(_file(state_dir), to)
     click.echo(f"{to}: {copied.bytes} bytes in {copied.seconds:.1f} s, checked")
 
@@ -69,7 +69,7 @@ def restore(
         )
     if url:
         with extra("postgres"):
-            from sessiond.postgres import PostgresStore
+            from sessiond.postgres.store import PostgresStore
         database = PostgresStore(url, listen=False)
         try:
             _say(database.fence(wall), store_name(url))
@@ -79,7 +79,7 @@ def restore(
     if source is None:
         raise click.UsageError("Missing option '--from'.")
     with extra("sessiond"):
-        from sessiond import sqlite_backup
+        from sessiond.sqlite import backup as sqlite_backup
     file = _file(state_dir)
     done = sqlite_backup.restore(file, source, wall, replace=replace)
     if done.aside is not None:

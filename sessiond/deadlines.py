@@ -12,8 +12,8 @@ from carpal.status import Reason
 from sessiond.board import Board
 from sessiond.clock import SECOND, Clock
 from sessiond.lease_table import LeaseTable
-from sessiond.leases import Leases
 from sessiond.rows import Needs
+from sessiond.rules.leases import Leases
 from sessiond.writer import Writer
 
 _log = logging.getLogger(__name__)

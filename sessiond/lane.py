@@ -17,8 +17,8 @@ from carpal.identity import Identity
 from carpal.status import Reason
 from carpal.v1 import session_pb2, types_pb2
 from sessiond import wire
-from sessiond.append import append, needs_of
 from sessiond.rows import Group
+from sessiond.rules.append import append, needs_of
 from sessiond.store import Transaction
 from sessiond.writer import Writer
 

@@ -13,7 +13,7 @@ def open_store(url: str, state: Path) -> Store:
     if url:
         check(url)
         try:
-            from sessiond.postgres import PostgresStore
+            from sessiond.postgres.store import PostgresStore
         except ImportError as error:  # psycopg, or the library that it needs
             if (error.name or "").startswith(("sessiond", "carpal")):
                 raise
@@ -24,6 +24,6 @@ def open_store(url: str, state: Path) -> Store:
             ) from None
         return PostgresStore(url)
     from sessiond.clock import SystemClock
-    from sessiond.sqlite import SqliteStore
+    from sessiond.sqlite.store import SqliteStore
 
     return SqliteStore(state / "sessiond" / "sessions.db", SystemClock())

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from carpal.errors import refuse
 from carpal.status import Reason
-from sessiond.blobs import BLOB_CAP
 from sessiond.board import Board
 from sessiond.clock import Clock
 from sessiond.deadlines import Deadlines
 from sessiond.lease_table import LeaseTable
-from sessiond.leases import Leases
 from sessiond.readers import Readers
 from sessiond.rows import Changes
+from sessiond.rules.blobs import BLOB_CAP
+from sessiond.rules.leases import Leases
 from sessiond.store import Reader, Store, StoreUnavailable
 from sessiond.sweeper import Sweeper
 from sessiond.tail import Tails

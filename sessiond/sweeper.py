@@ -12,11 +12,11 @@ from functools import partial
 
 from carpal.errors import CarpalError
 from carpal.status import Reason
-from sessiond import removal
 from sessiond.clock import SECOND
 from sessiond.readers import Readers
-from sessiond.retention import KIND, NAME, Retention
 from sessiond.rows import Needs, SessionRow
+from sessiond.rules import removal
+from sessiond.rules.retention import KIND, NAME, Retention
 from sessiond.store import Reader, Store, StoreUnavailable, Transaction
 from sessiond.writer import Writer
 

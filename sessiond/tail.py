@@ -14,11 +14,11 @@ from carpal.identity import Identity
 from carpal.status import Reason
 from carpal.v1 import session_pb2
 from sessiond import wire
-from sessiond.append import not_found
 from sessiond.pending import Pending
 from sessiond.readers import Readers
-from sessiond.reads import check_types, find
 from sessiond.rows import Changes, EventRow, SliceQuery
+from sessiond.rules.append import not_found
+from sessiond.rules.reads import check_types, find
 from sessiond.store import Reader
 
 MAX_SESSIONS = 1000

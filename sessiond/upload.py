@@ -8,9 +8,9 @@ from functools import partial
 
 from carpal.errors import CarpalError, invalid
 from carpal.status import Reason
-from sessiond import blobs
 from sessiond.readers import Readers
 from sessiond.rows import Needs
+from sessiond.rules import blobs
 from sessiond.store_blobs import BlobRow
 from sessiond.writer import Writer
 

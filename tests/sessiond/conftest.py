@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sessiond.sqlite import SqliteStore
+from sessiond.sqlite.store import SqliteStore
 from sessiond.store import Store
 from tests.pki import Pki
 from tests.sessiond.clocks import FakeClock
@@ -43,7 +43,7 @@ def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> "OpenStore":
     """Opens a store that is empty at first; a test that uses it is held against both."""
     if request.param == "sqlite":
         return lambda clock: SqliteStore(tmp_path / "sessions.db", clock)
-    from sessiond.postgres import PostgresStore
+    from sessiond.postgres.store import PostgresStore
 
     url: str = request.getfixturevalue("database")
     return lambda clock: PostgresStore(url, clock)

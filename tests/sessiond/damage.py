@@ -13,7 +13,7 @@ from typing import Any
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from sessiond.rows import SliceQuery
-from sessiond.sqlite import SqliteStore
+from sessiond.sqlite.store import SqliteStore
 from sessiond.store import Reader, StoreCorrupt
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import Desk, message, reply

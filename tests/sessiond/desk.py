@@ -9,11 +9,11 @@ import pytest
 from carpal.errors import CarpalError
 from carpal.identity import DEFAULT_TRUST_DOMAIN, Identity, Role
 from carpal.status import Reason
-from sessiond import sessions
-from sessiond.append import Appended, append
-from sessiond.leases import Held, Leases, Wanted
 from sessiond.rows import Changes, EventRow, Group, LeaseRow, NewEvent, SessionRow, SliceQuery
-from sessiond.runnable import Try
+from sessiond.rules import sessions
+from sessiond.rules.append import Appended, append
+from sessiond.rules.leases import Held, Leases, Wanted
+from sessiond.rules.runnable import Try
 from sessiond.store import Store, Transaction
 from tests.sessiond.clocks import FakeClock
 

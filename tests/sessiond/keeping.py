@@ -6,8 +6,8 @@ import msgspec
 
 from carpal.chain import event_hash, genesis
 from carpal.identity import Identity
-from sessiond import forks, imports, redaction, removal
 from sessiond.rows import EventRow, SessionRow
+from sessiond.rules import forks, imports, redaction, removal
 from sessiond.store import Store
 from tests.sessiond.desk import ADA, Desk
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from carpal.identity import Identity
 from carpal.status import Reason
 from carpal.v1 import session_pb2, types_pb2
-from sessiond.append import is_inbox
 from sessiond.clock import SECOND
 from sessiond.rows import Group, NewEvent
+from sessiond.rules.append import is_inbox
 
 Answer = int | Reason
 TERM = 10 * SECOND

@@ -14,10 +14,10 @@ from carpal.tls import server_credentials
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from carpal.v1.session_pb2_grpc import SessionStub, add_SessionServicer_to_server
-from sessiond.blobs import BLOB_CAP
 from sessiond.parts import Parts, running
-from sessiond.service import SessionService
-from sessiond.sqlite import SqliteStore
+from sessiond.rules.blobs import BLOB_CAP
+from sessiond.service.sessions import SessionService
+from sessiond.sqlite.store import SqliteStore
 from sessiond.store import Store
 from sessiond.tickets import Tickets
 from tests.pace import SCALE

@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from sessiond import sqlite_checkpoint
 from sessiond.clock import SystemClock
-from sessiond.sqlite import SqliteStore
+from sessiond.sqlite import checkpoint as sqlite_checkpoint
+from sessiond.sqlite.store import SqliteStore
 from tests.sessiond.desk import Desk, message
 
 # So that the write-ahead log is copied back and begun anew all the time.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import psycopg
 
 from sessiond.clock import Clock
-from sessiond.postgres import PostgresStore
+from sessiond.postgres.store import PostgresStore
 from sessiond.store import Store
 from tests.postgres import Cluster
 

@@ -6,7 +6,7 @@ from sessiond.board import Board, Offers
 from sessiond.clock import SECOND
 from sessiond.rows import SessionRow
 from tests.sessiond.clocks import FakeClock
-from tests.sessiond.test_runnable import session
+from tests.sessiond.rules.test_runnable import session
 
 
 def row(id: str, **fields: object) -> SessionRow:

@@ -3,7 +3,7 @@
 from contextlib import closing
 from pathlib import Path
 
-from sessiond.sqlite import SqliteStore
+from sessiond.sqlite.store import SqliteStore
 from tests.command import Command
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import Desk, message

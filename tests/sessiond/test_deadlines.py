@@ -8,10 +8,10 @@ import pytest
 from sessiond.board import Offers
 from sessiond.clock import SECOND, SystemClock
 from sessiond.deadlines import PAUSE
-from sessiond.leases import Wanted
 from sessiond.parts import Parts, running
 from sessiond.rows import Changes
-from sessiond.runnable import Try
+from sessiond.rules.leases import Wanted
+from sessiond.rules.runnable import Try
 from sessiond.store import Store, StoreBroken, StoreFull
 from tests.pace import SCALE
 from tests.sessiond.clocks import FakeClock

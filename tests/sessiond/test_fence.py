@@ -7,9 +7,9 @@ import pytest
 
 from carpal.status import Reason
 from sessiond.clock import SECOND
-from sessiond.leases import GENERATION_SHIFT
+from sessiond.rules.leases import GENERATION_SHIFT
 from sessiond.sql.fence import Fenced, fence
-from sessiond.sqlite import SqliteStore
+from sessiond.sqlite.store import SqliteStore
 from sessiond.store import Store
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import BRAIN, OTHER, Desk, message, refused, reply

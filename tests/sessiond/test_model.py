@@ -22,12 +22,12 @@ from hypothesis.stateful import (
 from carpal.errors import CarpalError
 from carpal.identity import Identity
 from carpal.v1 import session_pb2, types_pb2
-from sessiond import forks, reads, redaction, removal, sessions
-from sessiond.append import append
-from sessiond.leases import Wanted
 from sessiond.rows import Group, NewEvent, SessionRow, SliceQuery
-from sessiond.runnable import Try
-from sessiond.sqlite import SqliteStore
+from sessiond.rules import forks, reads, redaction, removal, sessions
+from sessiond.rules.append import append
+from sessiond.rules.leases import Wanted
+from sessiond.rules.runnable import Try
+from sessiond.sqlite.store import SqliteStore
 from sessiond.store import Store, Transaction
 from tests.pace import times
 from tests.sessiond.clocks import FakeClock
@@ -304,7 +304,7 @@ def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> FreshStore:
             return lambda: SqliteStore(folder / "s.db", clock)
 
         return in_file
-    from sessiond.postgres import PostgresStore
+    from sessiond.postgres.store import PostgresStore
 
     database = request.getfixturevalue("empty_database")
 

@@ -7,7 +7,7 @@ import pytest
 
 from carpal.process import until_stopped
 from sessiond.parts import running
-from sessiond.sqlite import SqliteStore
+from sessiond.sqlite.store import SqliteStore
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import SELF
 from tests.sessiond.serving import WAIT

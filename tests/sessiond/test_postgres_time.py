@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from sessiond.clock import SECOND
-from sessiond.postgres import PostgresStore
+from sessiond.postgres.store import PostgresStore
 from sessiond.rows import Needs
 from tests.pace import AT_ONCE
 from tests.sessiond.clocks import FakeClock

@@ -8,9 +8,9 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from sessiond import removal
-from sessiond.postgres import PostgresStore
+from sessiond.postgres.store import PostgresStore
 from sessiond.rows import Needs
+from sessiond.rules import removal
 from sessiond.store import Store
 from tests.pace import SCALE
 from tests.sessiond.clocks import FakeClock

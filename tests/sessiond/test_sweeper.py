@@ -10,19 +10,21 @@ import pytest
 
 from carpal.errors import refuse
 from carpal.status import Reason
-from sessiond import removal, sqlite_checkpoint, sweeper
+from sessiond import sweeper
 from sessiond.parts import Parts, running
 from sessiond.readers import Readers
+from sessiond.rules import removal
 from sessiond.sql import erasing
-from sessiond.sqlite import SqliteStore
+from sessiond.sqlite import checkpoint as sqlite_checkpoint
+from sessiond.sqlite.store import SqliteStore
 from sessiond.store import StoreFull
 from sessiond.sweeper import Sweeper
 from tests.pace import SCALE
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import ADA, SELF, Desk, message
 from tests.sessiond.keeping import begin, delete, fork, import_of, purges, take
+from tests.sessiond.rules.test_retention import DAY, keep
 from tests.sessiond.test_deadlines import Failing
-from tests.sessiond.test_retention import DAY, keep
 
 WAIT = 10.0 * SCALE
 

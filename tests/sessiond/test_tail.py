@@ -14,13 +14,13 @@ from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from carpal.v1.session_pb2_grpc import SessionStub
 from sessiond import tail as tail_module
-from sessiond.append import append
-from sessiond.forks import NewFork, fork
 from sessiond.parts import Parts, running
-from sessiond.redaction import redact
-from sessiond.removal import delete
 from sessiond.rows import Group, NewEvent
-from sessiond.sessions import NewSession, create
+from sessiond.rules.append import append
+from sessiond.rules.forks import NewFork, fork
+from sessiond.rules.redaction import redact
+from sessiond.rules.removal import delete
+from sessiond.rules.sessions import NewSession, create
 from sessiond.store import Transaction
 from sessiond.tail import SLICE_BYTES, SLICE_EVENTS
 from tests.pace import SCALE
@@ -273,7 +273,9 @@ async def test_of_a_burst_of_tails_none_is_cancelled_by_the_server(sessions: Ser
         tails = [stub.TailEvents(ask, timeout=WAIT) for stub in stubs for _ in range(100)]
         codes: set[grpc.StatusCode] = set()
 
-        async def first(tail: "grpc.aio.UnaryStreamCall[object, object]") -> None:
+        async def first(
+            tail: "grpc.aio.UnaryStreamCall[pb.TailEventsRequest, pb.TailEventsResponse]",
+        ) -> None:
             try:
                 await tail.read()
             except grpc.aio.AioRpcError as error:
@@ -282,4 +284,8 @@ async def test_of_a_burst_of_tails_none_is_cancelled_by_the_server(sessions: Ser
         await asyncio.gather(*(first(tail) for tail in tails))
         for tail in tails:
             tail.cancel()
+        await asyncio.gather(*(tail.code() for tail in tails))
+        async with asyncio.timeout(WAIT):
+            while sessions.parts.tails._by_session:
+                await asyncio.sleep(0.01)  # until the server has noticed, one by one
     assert grpc.StatusCode.CANCELLED not in codes

@@ -10,10 +10,10 @@ import pytest
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
-from sessiond import blobs, documents
-from sessiond.blobs import BLOB_CAP, Wanted
-from sessiond.postgres import PostgresStore
+from sessiond.postgres.store import PostgresStore
 from sessiond.rows import NOTHING, Needs
+from sessiond.rules import blobs, documents
+from sessiond.rules.blobs import BLOB_CAP, Wanted
 from sessiond.store import Transaction
 from tests.sessiond.clocks import FakeClock
 from tests.sessiond.desk import Desk

@@ -8,9 +8,9 @@ import pytest
 
 from carpal.errors import CarpalError
 from carpal.status import Reason
-from sessiond.append import Appended, append
 from sessiond.rows import Changes, Group, Needs, NewEvent
-from sessiond.sqlite import SqliteStore
+from sessiond.rules.append import Appended, append
+from sessiond.sqlite.store import SqliteStore
 from sessiond.store import Store, StoreBroken, StoreRejects, StoreUnavailable, Transaction
 from sessiond.writer import Writer
 from tests.pace import SCALE

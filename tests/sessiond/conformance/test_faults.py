@@ -14,7 +14,7 @@ from sessiond.conformance import callers
 from sessiond.conformance.group import Verdict
 from sessiond.conformance.run import judge
 from sessiond.conformance.suite import CHECKS
-from sessiond.service import SessionService
+from sessiond.service.sessions import SessionService
 from tests.pace import SCALE
 from tests.pki import Pki
 from tests.sessiond import serving

@@ -1,0 +1,1 @@
+"""The session store on PostgreSQL: one database, several processes."""

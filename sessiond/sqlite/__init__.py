@@ -1,0 +1,1 @@
+"""The session store on SQLite: one file, one process."""

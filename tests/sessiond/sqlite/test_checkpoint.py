@@ -1,0 +1,69 @@
+"""Copying the write-ahead log back holds up no writer, however long somebody reads."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from sessiond.sqlite import checkpoint as sqlite_checkpoint
+from sessiond.sqlite.store import SqliteStore
+from tests.pace import AT_ONCE
+from tests.sessiond.clocks import FakeClock
+from tests.sessiond.desk import Desk, message
+
+
+def test_a_long_read_keeps_the_log_growing_but_no_commit_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_checkpoint, "RESET_PAGES", 50)
+    monkeypatch.setattr(sqlite_checkpoint, "_CHECKPOINT_PAGES", 20)
+    clock = FakeClock()
+    store = SqliteStore(tmp_path / "s.db", clock)
+    desk = Desk(store, clock)
+    desk.create()
+    reader = store.reader()
+    wal = tmp_path / "s.db-wal"
+
+    def write(turn: int) -> None:
+        for n in range(30):
+            desk.append("sesn_1", message(f"{turn}-{n}", bytes(50_000)))
+            store.maintain()
+
+    with reader.snapshot():
+        assert reader.session("sesn_1") is not None
+        # At 5 s a wait, which is what SQLite's own way would take.
+        watchdog = threading.Timer(AT_ONCE, reader._connection.raw.interrupt)  # type: ignore[attr-defined]
+        watchdog.start()
+        write(0)
+        assert watchdog.is_alive(), "commits waited for the reader"
+        watchdog.cancel()
+        grown = wal.stat().st_size
+        assert grown > 30 * 50_000
+        found = reader.session("sesn_1")
+        assert found is not None
+        assert found[0].head == 0
+    for turn in (1, 2, 3):
+        write(turn)
+    assert wal.stat().st_size < 2 * grown, "it starts over once nobody reads"
+    reader.close()
+    store.close()
+
+
+def test_a_copy_is_asked_for_as_the_log_grows_and_not_by_each_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_checkpoint, "_CHECKPOINT_PAGES", 20)
+    clock = FakeClock()
+    store = SqliteStore(tmp_path / "s.db", clock)
+    desk = Desk(store, clock)
+    desk.create()
+    checkpointer = store._checkpointer
+    asked: list[int] = []
+    monkeypatch.setattr(checkpointer._wanted, "set", lambda: asked.append(checkpointer.pages))
+    for n in range(100):
+        desk.append("sesn_1", message(str(n)))
+    monkeypatch.undo()
+    pages = checkpointer.pages
+    assert pages > 200, "nobody copied, so it only grew"
+    assert 5 <= len(asked) <= pages // 20
+    store.close()
