@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.generators import send
 from psycopg.types.numeric import Int8BinaryDumper
 
-from sessiond.postgres.errors import store_error
+from sessiond.postgres.errors import connect_error, store_error, url_error
 from sessiond.sql.connection import Row
 from sessiond.store import StoreUnavailable
 
@@ -68,8 +68,12 @@ Raw = psycopg.Connection[Row]
 
 
 def conninfo(url: str) -> str:
-    """How to connect, with what the URL leaves open."""
-    return make_conninfo(url, **{**_DEFAULTS, **conninfo_to_dict(url), "client_encoding": "UTF8"})
+    """How to connect, with what the URL leaves open; CONFIG_INVALID when it is none."""
+    try:
+        given = conninfo_to_dict(url)
+        return make_conninfo(url, **{**_DEFAULTS, **given, "client_encoding": "UTF8"})
+    except psycopg.ProgrammingError:
+        raise url_error() from None
 
 
 class PostgresConnection:
@@ -79,9 +83,9 @@ class PostgresConnection:
 
     def __init__(self, url: str, opened: Callable[[Raw], None] | None = None) -> None:
         """Connect later. `opened` gets each new connection before it is used."""
+        self._raw: Raw | None = None
         self._conninfo = conninfo(url)
         self._opened = opened
-        self._raw: Raw | None = None
         self._pending = ""
         """The BEGIN that travels with the next statement."""
         self._in_block = False
@@ -297,7 +301,7 @@ def connect(conninfo: str) -> Raw:
             conninfo, autocommit=True, prepare_threshold=0, cursor_factory=psycopg.RawCursor
         )
     except psycopg.Error as error:
-        raise StoreUnavailable(str(error)) from error
+        raise connect_error(error) from None
     try:
         raw.prepared_max = _PREPARED
         raw.adapters.register_dumper(int, Int8BinaryDumper)

@@ -16,6 +16,7 @@ from sessiond.clock import SECOND, Clock
 from sessiond.postgres import schema as postgres_schema
 from sessiond.postgres.clock import PostgresClock
 from sessiond.postgres.connection import APPLICATION, NOW, WRITE, PostgresConnection, Raw
+from sessiond.postgres.errors import NoAccess
 from sessiond.postgres.follow import Follower
 from sessiond.rows import Changes, Needs
 from sessiond.sql.fence import Fenced, fence
@@ -69,11 +70,17 @@ class PostgresStore:
         self._follower = Follower(url, self._own_clock, listen=listen)
         try:
             self._connection.open()
+        except NoAccess as error:
+            raise refuse(
+                Reason.CONFIG_INVALID,
+                f"{self._where} does not let sessiond in: {_line(error)}",
+                action="check user and password, and who may connect (pg_hba.conf)",
+            ) from None
         except StoreUnavailable as error:
             raise refuse(
                 Reason.UNREACHABLE,
                 f"{self._where} does not answer: {_line(error)}",
-                action="check that it runs, and the URL, user and password",
+                action="check that it runs, and the URL",
             ) from None
         except (StoreBroken, StoreFull) as error:
             raise refuse(

@@ -165,10 +165,14 @@ def test_a_server_that_does_not_answer_is_named_without_the_password(postgres: C
         PostgresStore(wrong)
     assert "postgresql://127.0.0.1:9/postgres does not answer" in str(error.value)
     assert postgres.password not in str(error.value)
-    with refused(Reason.UNREACHABLE) as error:
-        PostgresStore(postgres.conninfo.replace(postgres.password, "sesame"))
-    assert "password" in str(error.value)
-    assert "sesame" not in str(error.value)
+
+
+def test_a_wrong_password_is_called_that(postgres: Cluster) -> None:
+    with refused(Reason.CONFIG_INVALID) as error:
+        PostgresStore(postgres.conninfo.replace(postgres.password, "wr0ng9"))
+    assert "check user and password" in str(error.value)
+    assert "does not answer" not in str(error.value)
+    assert "wr0ng9" not in str(error.value)
 
 
 def test_leases_get_a_full_term_when_nobody_took_renewals_and_not_again_and_again(
