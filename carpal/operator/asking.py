@@ -12,6 +12,9 @@ from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, connect
 from carpal.operator.screen import notice
 from carpal.v1 import session_pb2, types_pb2
 
+POSITION_MAX = 2**63 - 1
+"""No log is as long: what is beyond is a slip, and not to be sent."""
+
 
 def checked(session_id: str) -> str:
     """`session_id`, or INVALID_FIELD when it cannot be one."""

@@ -6,7 +6,7 @@ import click
 
 from carpal.errors import refuse
 from carpal.ids import new_id
-from carpal.operator.asking import checked, get_session, run
+from carpal.operator.asking import POSITION_MAX, checked, get_session, run
 from carpal.operator.changing import change
 from carpal.operator.connection import Found, Operator, operator_options
 from carpal.operator.outcome import DONE
@@ -17,7 +17,9 @@ from carpal.v1 import session_pb2
 
 @click.command()
 @click.argument("session_id", metavar="SESSION")
-@click.option("--at", type=click.IntRange(min=0), help="The last position shared.  [the head]")
+@click.option(
+    "--at", type=click.IntRange(0, POSITION_MAX), help="The last position shared.  [the head]"
+)
 @click.option("--title", default="", help="Of the new session.")
 @click.option("--json", "as_json", is_flag=True, help="One object.")
 @operator_options

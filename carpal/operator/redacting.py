@@ -12,7 +12,7 @@ from carpal.client import rpc_errors
 from carpal.errors import CarpalError, refuse
 from carpal.event_lines import dumps, event_object
 from carpal.ids import new_id
-from carpal.operator.asking import get_session, run
+from carpal.operator.asking import POSITION_MAX, get_session, run
 from carpal.operator.changing import change
 from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, operator_options
 from carpal.operator.outcome import DONE
@@ -23,7 +23,7 @@ from carpal.v1 import session_pb2, types_pb2
 
 @click.command()
 @click.argument("session_id", metavar="SESSION")
-@click.argument("position", type=click.IntRange(min=1))
+@click.argument("position", type=click.IntRange(1, POSITION_MAX))
 @click.option("--reason", required=True, help="Stays in the log, with your name and the time.")
 @click.option("--yes", is_flag=True, help="Yes, also an event that names the agent.")
 @click.option("--json", "as_json", is_flag=True, help="The event, as one object.")

@@ -298,3 +298,16 @@ async def test_a_blob_cut_short_is_an_error_either_way(
     assert (cut.code, cut.stdout) == (3, "")
     assert "ended a blob after 384000 bytes" in cut.stderr
     assert not out.exists()
+
+
+@pytest.mark.parametrize("position", [2**63, 10**30])
+async def test_a_position_that_no_log_has_is_bad_input(
+    server: None, carpal: Command, position: int
+) -> None:
+    for arguments in (
+        ("fork", SESSION, "--at", str(position)),
+        ("redact", SESSION, str(position), "--reason", "x"),
+    ):
+        ended = await carpal("session", *arguments)
+        assert (ended.code, ended.stdout) == (2, "")
+        assert "is not in the range" in ended.stderr
