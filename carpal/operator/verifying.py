@@ -11,6 +11,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import click
+from cryptography.x509 import InvalidVersion, load_pem_x509_certificates
 
 from carpal.errors import CarpalError, invalid, refuse
 from carpal.event_lines import Malformed, loads
@@ -90,7 +91,7 @@ def verify(
         raise click.UsageError("name a SESSION or an export with --file, not both")
     kept_head = _head_of(noted) if noted is not None else None
     kept_signed = _signed_in(signed) if signed is not None else None
-    authority = _read("--ca", ca) if ca is not None else b""
+    authority = _authority_in(ca) if ca is not None else b""
 
     def expect(findings: Findings) -> None:
         if kept_head is not None:
@@ -171,6 +172,15 @@ def _signed_in(path: str) -> types_pb2.SignedBytes:
             action="give a file that `carpal session head --out` wrote",
             field="--signed",
         ) from None
+
+
+def _authority_in(path: str) -> bytes:
+    pem = _read("--ca", path)
+    try:
+        load_pem_x509_certificates(pem)
+    except (ValueError, InvalidVersion):
+        raise invalid("--ca", f"{path} holds no PEM certificate") from None
+    return pem
 
 
 def _read(option: str, path: str) -> bytes:

@@ -255,6 +255,7 @@ async def test_a_file_that_is_no_export_is_bad_input_and_names_the_line(
         (SESSION, "--head", "3:abc"),
         (SESSION, "--signed", "/nowhere"),
         (SESSION, "--ca", "/nowhere"),
+        (SESSION, "--ca", __file__),
         (SESSION, "--signed", __file__),
     ],
 )
