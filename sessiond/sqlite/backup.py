@@ -49,7 +49,7 @@ def backup(store: Path, to: Path) -> Copied:
     A single file in SQLite's format, without a write-ahead log.
     """
     began = time.monotonic()
-    if not store.exists():
+    if not store.is_file():
         raise refuse(
             Reason.CONFIG_INVALID, f"there is no store at {store}", action="name its --state-dir"
         )
@@ -76,7 +76,7 @@ def restore(store: Path, source: Path, wall: int, *, replace: bool) -> Restored:
     Refused while a sessiond has the store, and when one is there without `replace`. Cut
     short at any moment it leaves the old store, the new one, or a refusal to start.
     """
-    if not source.exists():
+    if not source.is_file():
         raise refuse(
             Reason.CONFIG_INVALID, f"there is no file {source}", action="name a backup by --from"
         )

@@ -192,8 +192,7 @@ def check_file(path: Path, connection: SqliteConnection | None = None) -> None:
         with sqlite_errors(connection.raw):
             _check_version(path, connection.raw.pragma("user_version"))
         return
-    with path.open("rb") as file:
-        header = file.read(100)
+    header = _header(path)
     if not header:
         raise damaged(path, "it is empty")
     if header[:16] != _MAGIC or int.from_bytes(header[68:72], "big") != APPLICATION_ID:
@@ -206,6 +205,20 @@ def check_file(path: Path, connection: SqliteConnection | None = None) -> None:
         raise damaged(path, "its pages have no checksums")
     if _is_cut(path) and not _has_log(path):
         raise damaged(path, "its last page is cut short")
+
+
+def _header(path: Path) -> bytes:
+    try:
+        if path.is_file():  # a pipe would be waited for
+            with path.open("rb") as file:
+                return file.read(100)
+    except OSError as error:
+        raise refuse(
+            Reason.CONFIG_INVALID,
+            f"{path} cannot be read: {error.strerror}",
+            action="check that it is the right file, and its owner",
+        ) from None
+    raise refuse(Reason.CONFIG_INVALID, f"{path} is no file", action="choose another")
 
 
 def _is_cut(path: Path) -> bool:

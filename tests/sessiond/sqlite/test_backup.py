@@ -160,6 +160,8 @@ def test_a_damaged_backup_is_refused_and_what_is_there_stays(
         ("backup.db", Reason.DATA_CORRUPT),
         ("diary.db", Reason.CONFIG_INVALID),
         ("nothing.db", Reason.CONFIG_INVALID),
+        ("stopped", Reason.CONFIG_INVALID),
+        ("/proc/self/mem", Reason.CONFIG_INVALID),
     ):
         with refused(reason) as error:
             restore(stopped, tmp_path / name, WALL, replace=True)
@@ -167,6 +169,17 @@ def test_a_damaged_backup_is_refused_and_what_is_there_stays(
     with opened(stopped) as store:
         assert ids(store) == ["a", "b", "c"]
     assert not [file for file in stopped.parent.iterdir() if "part" in file.name]
+
+
+def test_a_folder_in_the_place_of_a_store_is_said_to_be_no_file(tmp_path: Path) -> None:
+    place = tmp_path / "sessions.db"
+    place.mkdir()
+    with refused(Reason.CONFIG_INVALID) as error:
+        SqliteStore(place, FakeClock())
+    assert f"{place} is no file" in str(error.value)
+    with refused(Reason.CONFIG_INVALID) as error:
+        backup(place, tmp_path / "backup.db")
+    assert f"there is no store at {place}" in str(error.value)
 
 
 def test_a_restore_cut_short_is_never_served_and_can_be_done_again(
