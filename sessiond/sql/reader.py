@@ -5,7 +5,7 @@ the types, so an event of another type costs one step on it and is never read. A
 slice goes from its own events to its ancestors' and back only as far as it is asked to.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 
 from sessiond.rows import EventRow, LeaseRow, SessionRow, Slice, SliceQuery
@@ -15,6 +15,9 @@ from sessiond.sql.documents import SqlDocumentReader
 from sessiond.sql.erasing import SqlErasable
 from sessiond.sql.events import EVENT_COLUMNS, EventReader, Names
 from sessiond.sql.rows import LEASE_COLUMNS, SESSION_COLUMNS, lease_row, session_row
+
+Types = list[int] | tuple[str, ...] | None
+"""Numbers of types; or types and prefixes, as they were asked for; None means all."""
 
 _SESSION_COUNT = len(SESSION_COLUMNS.split(", "))
 
@@ -32,6 +35,9 @@ _WITH_WORK = (
 )
 _LIVE = f"SELECT {LEASE_COLUMNS} FROM leases WHERE state = 0"  # noqa: S608 - our own names
 
+_FEW_TYPES = 100
+"""More are asked for by a subquery: a prefix may name as many as whoever appends likes."""
+
 
 class SqlReader:
     """Implements `store.Reader`."""
@@ -41,7 +47,12 @@ class SqlReader:
         self.blobs = SqlBlobReader(connection)
         self.documents = SqlDocumentReader(connection)
         self.erasable = SqlErasable(connection)
-        self._events = EventReader(connection, Names(connection))
+        self._names = Names(connection)
+        self._events = EventReader(connection, self._names)
+
+    def forget(self) -> None:
+        """Know nothing of the database: its connection is a new one."""
+        self._names.forget()
 
     def snapshot(self) -> AbstractContextManager[object]:
         """See `store.Reader`."""
@@ -106,9 +117,7 @@ class SqlReader:
         """See `store.Reader`."""
         self._connection.close()
 
-    def _walk(
-        self, session: SessionRow, query: SliceQuery, types: list[int] | None
-    ) -> Generator[EventRow]:
+    def _walk(self, session: SessionRow, query: SliceQuery, types: Types) -> Generator[EventRow]:
         """Events in the order asked, from whichever session of the lineage holds them."""
         high = min(query.high, session.head + 1)
         for number, low, upto in _segments(session, newest_first=query.newest_first):
@@ -119,38 +128,56 @@ class SqlReader:
                     for row in rows:
                         yield self._events.event(row)
 
-    def _types(self, wanted: tuple[str, ...]) -> list[int] | None:
-        """Numbers of the types and prefixes wanted; None means all."""
+    def _types(self, wanted: tuple[str, ...]) -> Types:
+        """Numbers of the types and prefixes wanted, or those themselves when they are too many."""
         if not wanted:
             return None
         numbers: set[int] = set()
         for type in wanted:
-            if type.endswith(".*"):
-                # Not by the order of texts, which is another in each database.
-                found = self._connection.execute(
-                    f"SELECT number FROM names WHERE substr(text, 1, {len(type) - 1}) = $1",  # noqa: S608
-                    (type[:-1],),
-                )
-            else:
-                found = self._connection.execute(
-                    "SELECT number FROM names WHERE text = $1", (type,)
-                )
+            named, value = _named(type, 1)
+            found = self._connection.execute(
+                f"SELECT number FROM names WHERE {named} LIMIT {_FEW_TYPES + 1}",  # noqa: S608
+                (value,),
+            )
             numbers.update(number for (number,) in found)
+            if len(numbers) > _FEW_TYPES:
+                return wanted
         return sorted(numbers)
 
 
 def slice_statement(
-    number: int, between: tuple[int, int], query: SliceQuery, types: list[int] | None
-) -> tuple[str, tuple[int, ...]]:
+    number: int, between: tuple[int, int], query: SliceQuery, types: Types
+) -> tuple[str, tuple[int | str, ...]]:
     """The SQL of a slice, and its values. One row more than the limit says `more`."""
     order = "DESC" if query.newest_first else "ASC"
-    among = f"AND type IN ({marks(len(types), 5)}) " if types is not None else ""
+    among, values = _among(types, 5)
     statement = (
         f"SELECT {EVENT_COLUMNS} FROM events "  # noqa: S608 - our own names
         f"WHERE session = $1 AND position > $2 AND position < $3 {among}"
         f"ORDER BY position {order} LIMIT $4"
     )
-    return statement, (number, *between, query.limit + 1, *(types or ()))
+    return statement, (number, *between, query.limit + 1, *values)
+
+
+def _among(types: Types, first: int) -> tuple[str, Sequence[int | str]]:
+    """The condition that an event is of these types, and its values, from `$first` on."""
+    if types is None:
+        return "", ()
+    if isinstance(types, list):
+        return f"AND type IN ({marks(len(types), first)}) ", types
+    named = [_named(type, first + n) for n, type in enumerate(types)]
+    either = " OR ".join([condition for condition, _ in named])
+    # IS TRUE: or PostgreSQL makes it a join, which does not keep the order of the index.
+    among = f"AND (type IN (SELECT number FROM names WHERE {either})) IS TRUE "  # noqa: S608
+    return among, [value for _, value in named]
+
+
+def _named(type: str, mark: int) -> tuple[str, str]:
+    """The condition that a name is this type, or has this prefix; and its value."""
+    if type.endswith(".*"):
+        # Not by the order of texts, which is another in each database.
+        return f"substr(text, 1, {len(type) - 1}) = ${mark}", type[:-1]
+    return f"text = ${mark}", type
 
 
 def _segments(session: SessionRow, *, newest_first: bool) -> list[tuple[int, int, int]]:

@@ -312,9 +312,9 @@ def test_a_connection_lost_inside_a_transaction_is_not_replaced_within_it(
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
-@pytest.mark.parametrize("types", [None, [1], [1, 2]])
+@pytest.mark.parametrize("types", [None, [1], [1, 2], ("user.*", "agent.message")])
 def test_a_slice_walks_one_index_even_if_the_plan_was_made_on_a_small_table(
-    desk: Desk, tool: Tool, types: list[int] | None, *, newest_first: bool
+    desk: Desk, tool: Tool, types: sql_reader.Types, *, newest_first: bool
 ) -> None:
     desk.create("sesn_1", message("a"))
     tool.execute("ANALYZE events")

@@ -154,3 +154,16 @@ def test_a_page_token_is_good_for_its_own_query_alone(desk: Desk) -> None:
     ]:
         with refused(Reason.INVALID_FIELD):
             reads.page_of(reader, workspace, request)
+
+
+def test_a_prefix_of_more_types_than_a_statement_should_name_finds_them_all(desk: Desk) -> None:
+    events = [NewEvent(f"e{n}", f"hand.t{n}", b"") for n in range(1, 131)]
+    other = [NewEvent("f1", "handy.x", b""), NewEvent("f2", "agent.message", b"")]
+    desk.create("sesn_1", *events, *other, who=BRAIN)
+    store = desk.store.reader()
+    types = ["hand.*", "agent.message", "none.*"]
+    found = get(store, limit=200, types=types)
+    assert [event.position for event in found.events] == [*range(1, 131), 132]
+    found = get(store, limit=3, types=types, order=NEWEST)
+    assert [event.position for event in found.events] == [132, 130, 129]
+    assert found.more

@@ -233,6 +233,18 @@ def test_a_slice_walks_one_index_whatever_is_asked(desk: Desk, store: SqliteStor
             assert "USING INDEX events_by_position (session=? AND position>?" in str(plan[0])
 
 
+def test_a_slice_of_many_types_walks_the_same_index_and_looks_at_names_once(
+    store: SqliteStore,
+) -> None:
+    query = SliceQuery(newest_first=True)
+    statement, bindings = slice_statement(1, (0, 9), query, ("user.*", "agent.message"))
+    explain = f"EXPLAIN QUERY PLAN {statement.replace('$', '?')}"
+    plan = [str(row) for row in store._connection.raw.execute(explain, bindings)]
+    assert "USING INDEX events_by_position (session=? AND position>?" in plan[0]
+    assert "LIST SUBQUERY" in plan[1]
+    assert not any("TEMP B-TREE" in step or "CORRELATED" in step for step in plan)
+
+
 def test_a_page_of_sessions_and_the_work_at_a_start_walk_an_index(store: SqliteStore) -> None:
     work = store._connection.raw.execute(f"EXPLAIN QUERY PLAN {sql_reader._WITH_WORK}").fetchall()
     assert "sessions_with_work" in str(work[0])
