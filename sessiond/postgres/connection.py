@@ -85,7 +85,7 @@ class PostgresConnection:
         """Connect later. `opened` gets each new connection before it is used."""
         self._raw: Raw | None = None
         self._conninfo = conninfo(url)
-        self._opened = opened
+        self.opened = opened
         self._pending = ""
         """The BEGIN that travels with the next statement."""
         self._in_block = False
@@ -110,8 +110,8 @@ class PostgresConnection:
         raw = connect(self._conninfo)
         raw.add_notice_handler(self._noticed)
         try:
-            if self._opened is not None:
-                self._opened(raw)
+            if self.opened is not None:
+                self.opened(raw)
         except psycopg.Error as error:
             raw.close()
             raise store_error(error) from error

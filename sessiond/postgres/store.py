@@ -6,6 +6,7 @@ gapless and nobody waits in a ring. Leases expire by the database's clock.
 
 import logging
 import time
+import weakref
 from collections.abc import Callable, Collection, Sequence
 
 import psycopg
@@ -63,6 +64,7 @@ class PostgresStore:
         """
         self._where = name(url)
         self._url = url
+        self._is_open = False
         self._own_clock = PostgresClock()
         self.clock: Clock = clock or self._own_clock
         self._connection = PostgresConnection(url, self._opened)
@@ -88,6 +90,7 @@ class PostgresStore:
                 f"{self._where} cannot be used: {_line(error)}",
                 action="check the rights of its user",
             ) from None
+        self._is_open = True
 
     def restart(self) -> None:
         """See `store.Store`. By the database's clock it is done only when nobody served it before.
@@ -187,7 +190,17 @@ class PostgresStore:
 
     def reader(self) -> Reader:
         """See `store.Store`."""
-        return SqlReader(PostgresConnection(self._url))
+        connection = PostgresConnection(self._url)
+        reader = SqlReader(connection)
+        known = weakref.ref(reader)  # not a ring: who lets go of a reader closes it
+
+        def opened(raw: Raw) -> None:
+            """After a failover a number may be another name's: the last may not be there."""
+            if (view := known()) is not None:
+                view.forget()
+
+        connection.opened = opened
+        return reader
 
     async def follow(
         self,
@@ -211,9 +224,11 @@ class PostgresStore:
         try:
             postgres_schema.prepare(raw, self._where)
         except CarpalError as error:
-            if self._connection.now is None:
+            if not self._is_open:
                 raise
             raise StoreBroken(error.message) from error
+        if self._is_open:
+            self._transaction.forget()
         if self.clock is self._own_clock:
             self._extend_leases(raw)
 
