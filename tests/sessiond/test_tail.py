@@ -286,6 +286,6 @@ async def test_of_a_burst_of_tails_none_is_cancelled_by_the_server(sessions: Ser
             tail.cancel()
         await asyncio.gather(*(tail.code() for tail in tails))
         async with asyncio.timeout(WAIT):
-            while sessions.parts.tails._by_session:
+            while sessions.parts.tails._by_session:  # noqa: ASYNC110 - nobody tells of it
                 await asyncio.sleep(0.01)  # until the server has noticed, one by one
     assert grpc.StatusCode.CANCELLED not in codes
