@@ -6,8 +6,7 @@ which the writer goes on. It counts once it is checked, synced and under its nam
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +24,7 @@ from sessiond.sqlite.file import (
     sync_folder,
 )
 from sessiond.sqlite.lock import StoreLock
+from sessiond.sqlite.part import part_of
 from sessiond.store import StoreBroken, StoreFull
 
 
@@ -59,7 +59,7 @@ def backup(store: Path, to: Path) -> Copied:
         # Nobody serves it, so nobody has looked whether its write-ahead log is whole.
         with closing(lock):
             _check_log(store, lock)
-    with _part(to) as part:
+    with part_of(to) as part:
         _copy(store, part, name=to)
         size = part.stat().st_size
         try:
@@ -80,7 +80,7 @@ def restore(store: Path, source: Path, wall: int, *, replace: bool) -> Restored:
         raise refuse(
             Reason.CONFIG_INVALID, f"there is no file {source}", action="name a backup by --from"
         )
-    with closing(StoreLock(store)) as lock, _part(store) as part:
+    with closing(StoreLock(store)) as lock, part_of(store) as part:
         if store.exists() and not replace:
             raise refuse(
                 Reason.CONFIG_INVALID,
@@ -175,25 +175,6 @@ def _check_log(store: Path, lock: StoreLock) -> None:
             keep_as_found(connection)
     except (StoreBroken, StoreFull) as error:
         raise refusal(store, error) from None
-
-
-@contextmanager
-def _part(to: Path) -> Iterator[Path]:
-    """An empty file beside `to`, of this user alone, which is gone afterwards."""
-    part = to.with_name(f".{to.name}.{os.getpid()}.part")
-    try:
-        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
-    except OSError as error:
-        raise refuse(
-            Reason.CONFIG_INVALID,
-            f"{to} cannot be written: {error.strerror}",
-            action="choose another place",
-        ) from None
-    try:
-        yield part
-    finally:
-        for suffix in ("", "-journal", "-wal", "-shm"):
-            part.with_name(part.name + suffix).unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:
