@@ -42,6 +42,7 @@ def open_store(path: Path, lock: StoreLock) -> SqliteConnection:
     lock.check_restored()
     try:
         if not path.exists():
+            lock.check_never_there()
             _create(path)
             lock.nothing_noted()
         check_file(path)

@@ -23,7 +23,7 @@ _NOTE = struct.Struct("<4sIQI")
 _HEADER = struct.Struct(">8I")
 """Of the write-ahead log: magic, version, page size, checkpoint, two salts, two checksums."""
 _MAGIC = 0x377F0682
-_EMPTY, _FRAMES, _CUT_SHORT = b"none", b"wal ", b"cut "
+_NEVER, _ALL_IN_FILE, _FRAMES, _CUT_SHORT = b"none", b"file", b"wal ", b"cut "
 
 
 WAIT_SECONDS = 2.0
@@ -52,7 +52,7 @@ class StoreLock:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(self._file).st_size < _NOTE.size:
-                os.pwrite(self._file, _packed(_EMPTY, 0, 0), 0)
+                os.pwrite(self._file, _packed(_NEVER, 0, 0), 0)
             self._note = mmap.mmap(self._file, _NOTE.size)
         except BlockingIOError:
             os.close(self._file)
@@ -107,6 +107,19 @@ class StoreLock:
                 action="run it again: `carpal sessiond restore --from FILE --replace`",
             )
 
+    def check_never_there(self) -> None:
+        """DATA_CORRUPT when it was noted that there was a store, which is missing."""
+        mark, salt, noted, _ = _NOTE.unpack(self._note[:])
+        if mark not in (_FRAMES, _ALL_IN_FILE) or self._note[:] != _packed(mark, salt, noted):
+            return
+        if not self._wal.exists():  # or that says it by itself
+            raise refuse(
+                Reason.DATA_CORRUPT,
+                f"{self._path} is missing, and was there before",
+                action="restore a backup: `carpal sessiond restore --from FILE`; "
+                f"or remove {lock_path(self._path).name} to begin anew",
+            )
+
     def check(self, frames: int) -> None:
         """DATA_CORRUPT when a log of so many whole frames is less than was noted.
 
@@ -135,7 +148,7 @@ class StoreLock:
         """
         self._frames = 0
         self._may_have_started_over = True
-        self._note[:] = _packed(_CUT_SHORT if cut_short else _EMPTY, 0, 0)
+        self._note[:] = _packed(_CUT_SHORT if cut_short else _ALL_IN_FILE, 0, 0)
         self._note.flush()
 
     def close(self) -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from carpal.status import Reason
+from sessiond.clock import SECOND
+from sessiond.sqlite.backup import backup, restore
 from sessiond.sqlite.lock import LockHeld, StoreLock
 from sessiond.sqlite.store import SqliteStore
 from tests.command import ROOT
 from tests.sessiond.clocks import FakeClock
-from tests.sessiond.desk import Desk, refused
+from tests.sessiond.desk import Desk, message, refused
 from tests.sessiond.rules.test_append import verified
 
 ROUNDS = 4
@@ -58,3 +60,25 @@ def test_a_folder_that_cannot_hold_a_lock_is_said_in_words(tmp_path: Path) -> No
     with refused(Reason.CONFIG_INVALID) as error:
         StoreLock(tmp_path / "file" / "sessions.db")
     assert "sessions.db.lock cannot be written: " in str(error.value)
+
+
+def test_a_store_that_is_missing_is_not_begun_anew_unasked(tmp_path: Path) -> None:
+    place = tmp_path / "sessions.db"
+    StoreLock(place).close()  # a start that failed
+    with closing(SqliteStore(place, FakeClock())) as store:
+        Desk(store, FakeClock()).create("sesn_1", message("a"))
+    backup(place, tmp_path / "backup.db")
+    with closing(SqliteStore(place, FakeClock())) as store:
+        Desk(store, FakeClock()).append("sesn_1", message("b"))
+    place.unlink()
+    for _ in range(2):
+        with refused(Reason.DATA_CORRUPT) as error:
+            SqliteStore(place, FakeClock())
+        assert f"{place} is missing, and was there before: restore a backup" in str(error.value)
+        assert not place.exists()
+    restore(place, tmp_path / "backup.db", 1_800_000_000 * SECOND, replace=False)
+    with closing(SqliteStore(place, FakeClock())) as store:
+        Desk(store, FakeClock()).append("sesn_1", message("c"))
+    place.unlink()
+    (tmp_path / "sessions.db.lock").unlink()
+    SqliteStore(place, FakeClock()).close()
