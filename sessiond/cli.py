@@ -1,5 +1,6 @@
 """`carpal sessiond run`."""
 
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -58,5 +59,8 @@ def run(
         check_url(store, from_argv=True)
     flags = {"listen": listen, "blob_cap": blob_cap, "store": store}
     settings = load(app.SessiondConfig, "sessiond", flags, config)
+    if not settings.store:
+        with extra("sessiond"):
+            import_module("sessiond.sqlite.store")  # said before anything else that is missing
     state = find_state(state_dir)
     run_process(lambda stop: app.run(settings, state, stop, ready_fd), server=True)
