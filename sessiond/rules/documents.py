@@ -13,13 +13,12 @@ from carpal.ids import check_id
 from carpal.status import Reason
 from carpal.v1 import session_pb2
 from sessiond import wire
+from sessiond.rules import retention
 from sessiond.rules.reads import DEFAULT_BYTES
-from sessiond.rules.retention import Retention
 from sessiond.store import Reader, Transaction
 from sessiond.store_documents import DocumentRow
 
 DOCUMENT_BYTES = 256 * 1024
-RETENTION = "retention"
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
 _LAST = 2**62
 """Versions beyond it do not exist, and would not fit the store's integers."""
@@ -43,7 +42,7 @@ def check_put(caller: Identity, request: session_pb2.PutDocumentRequest) -> None
         msgspec.json.decode(request.data)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise invalid("data", f"is not JSON: {error}") from None
-    if request.kind == RETENTION:
+    if request.kind == retention.KIND:
         if caller.role is not Role.OPERATOR:
             raise refuse(
                 Reason.ROLE_NOT_ALLOWED,
@@ -52,7 +51,7 @@ def check_put(caller: Identity, request: session_pb2.PutDocumentRequest) -> None
             )
         if request.name != "default":
             raise invalid("name", "must be 'default', the workspace's one document of retention")
-        Retention.parse(request.data)
+        retention.Retention.parse(request.data)
 
 
 def put(tx: Transaction, workspace: str, request: session_pb2.PutDocumentRequest) -> DocumentRow:

@@ -47,7 +47,7 @@ async def renewed(bench: Bench) -> None:
         must(not answer.HasField("status"), f"refused: {answer.status.message}")
         left = answer.expires_in.ToTimedelta().total_seconds()
         must(0 < left <= term, f"{left} s are left of {term}")
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # the term itself is what is checked
     await bench.emit(made.session_id, bench.event("agent.message"), epoch=lease.epoch)
 
 
