@@ -38,10 +38,10 @@ END $$;
 CREATE FUNCTION carpal_events_are_not_changed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   IF NEW.data IS NOT NULL
-    OR (NEW.number, NEW.session, NEW.position, NEW.id, NEW.time, NEW.type, NEW.source,
+    OR (NEW.number, NEW.chunk, NEW.session, NEW.position, NEW.id, NEW.time, NEW.type, NEW.source,
         NEW.must_understand, NEW.digest, NEW.hash, NEW.checksum)
       IS DISTINCT FROM
-       (OLD.number, OLD.session, OLD.position, OLD.id, OLD.time, OLD.type, OLD.source,
+       (OLD.number, OLD.chunk, OLD.session, OLD.position, OLD.id, OLD.time, OLD.type, OLD.source,
         OLD.must_understand, OLD.digest, OLD.hash, OLD.checksum)
     OR NOT EXISTS (SELECT 1 FROM redactions
                    WHERE session = OLD.session AND position = OLD.position)
@@ -71,7 +71,10 @@ CREATE TRIGGER redactions_are_not_changed BEFORE UPDATE ON redactions
   FOR EACH ROW EXECUTE FUNCTION carpal_refuses('a redaction is never changed');
 CREATE FUNCTION carpal_redactions_are_not_removed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  IF EXISTS (SELECT 1 FROM events WHERE session = OLD.session AND position = OLD.position) THEN
+  IF EXISTS (SELECT 1 FROM events WHERE session = OLD.session AND position = OLD.position
+             AND chunk = (SELECT chunk FROM spans WHERE session = OLD.session
+                          AND first <= OLD.position ORDER BY first DESC LIMIT 1))
+  THEN
     RAISE EXCEPTION 'a redaction is never removed' USING ERRCODE = 'restrict_violation';
   END IF;
   RETURN OLD;
@@ -94,7 +97,7 @@ CREATE TRIGGER tombstones_stay BEFORE UPDATE OF deleted, importing ON sessions
   FOR EACH ROW EXECUTE FUNCTION carpal_tombstones_stay();
 CREATE FUNCTION carpal_sessions_are_not_removed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  IF OLD.importing = 0 OR EXISTS (SELECT 1 FROM events WHERE session = OLD.number) THEN
+  IF OLD.importing = 0 OR EXISTS (SELECT 1 FROM spans WHERE session = OLD.number) THEN
     RAISE EXCEPTION 'a session is never removed' USING ERRCODE = 'restrict_violation';
   END IF;
   RETURN OLD;
@@ -108,16 +111,18 @@ CREATE FUNCTION carpal_events_leave_no_gap() RETURNS trigger LANGUAGE plpgsql AS
 BEGIN
   IF EXISTS (
     SELECT 1
-    FROM (SELECT session, min(position) AS low, max(position) AS high, count(*) AS rows,
+    FROM (SELECT session, chunk, min(position) AS low, max(position) AS high, count(*) AS rows,
                  count(DISTINCT position) AS positions, count(DISTINCT id) AS ids
-          FROM added GROUP BY session) AS a
+          FROM added GROUP BY session, chunk) AS a
     WHERE a.positions <> a.rows OR a.ids <> a.rows OR a.high - a.low + 1 <> a.rows
-      OR (SELECT count(*) FROM events AS e
-          WHERE e.session = a.session AND e.position >= a.low) <> a.rows
-      OR a.low - 1 <> coalesce(
-        (SELECT max(e.position) FROM events AS e
-         WHERE e.session = a.session AND e.position < a.low),
-        (SELECT max(l.upto) FROM lineage AS l WHERE l.fork = a.session), 0)
+      OR a.chunk IS DISTINCT FROM (SELECT s.chunk FROM spans AS s WHERE s.session = a.session
+                                   ORDER BY s.first DESC LIMIT 1)
+      OR (SELECT count(*) FROM events AS e WHERE e.chunk = a.chunk
+          AND e.session = a.session AND e.position >= a.low) <> a.rows
+      OR a.low IS DISTINCT FROM coalesce(
+        (SELECT max(e.position) FROM events AS e WHERE e.chunk = a.chunk
+         AND e.session = a.session AND e.position < a.low) + 1,
+        (SELECT max(s.first) FROM spans AS s WHERE s.session = a.session))
   ) THEN
     RAISE EXCEPTION 'an event takes the next position, under a new id'
       USING ERRCODE = 'restrict_violation';
@@ -126,6 +131,35 @@ BEGIN
 END $$;
 CREATE TRIGGER events_leave_no_gap AFTER INSERT ON events REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION carpal_events_leave_no_gap();
+
+CREATE FUNCTION carpal_spans_leave_no_gap() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NEW.first <> 1 + coalesce(
+      (SELECT max(position) FROM events WHERE session = NEW.session AND chunk =
+         (SELECT chunk FROM spans WHERE session = NEW.session ORDER BY first DESC LIMIT 1)),
+      (SELECT max(upto) FROM lineage WHERE fork = NEW.session), 0)
+    OR EXISTS (SELECT 1 FROM events WHERE chunk = NEW.chunk AND session = NEW.session)
+  THEN
+    RAISE EXCEPTION 'a span begins after the one before it, in another chunk'
+      USING ERRCODE = 'restrict_violation';
+  END IF;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER spans_leave_no_gap BEFORE INSERT ON spans
+  FOR EACH ROW EXECUTE FUNCTION carpal_spans_leave_no_gap();
+CREATE TRIGGER spans_are_not_changed BEFORE UPDATE ON spans
+  FOR EACH ROW EXECUTE FUNCTION carpal_refuses('a span is never changed');
+CREATE FUNCTION carpal_spans_are_not_removed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF EXISTS (SELECT 1 FROM events WHERE chunk = OLD.chunk AND session = OLD.session) THEN
+    RAISE EXCEPTION 'a span is never removed' USING ERRCODE = 'restrict_violation';
+  END IF;
+  RETURN OLD;
+END $$;
+CREATE TRIGGER spans_are_not_removed BEFORE DELETE ON spans
+  FOR EACH ROW EXECUTE FUNCTION carpal_spans_are_not_removed();
+CREATE TRIGGER spans_are_not_truncated BEFORE TRUNCATE ON spans
+  FOR EACH STATEMENT EXECUTE FUNCTION carpal_refuses('a span is never removed');
 """
 
 

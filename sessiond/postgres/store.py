@@ -68,7 +68,9 @@ class PostgresStore:
         self._own_clock = PostgresClock()
         self.clock: Clock = clock or self._own_clock
         self._connection = PostgresConnection(url, self._opened)
-        self._transaction = SqlTransaction(self._connection, blob="BYTEA", sole_writer=False)
+        self._transaction = SqlTransaction(
+            self._connection, blob="BYTEA", sole_writer=False, chunked=False
+        )
         self._follower = Follower(url, self._own_clock, listen=listen)
         try:
             self._connection.open()

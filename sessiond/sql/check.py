@@ -2,13 +2,15 @@
 
 from sessiond.sql.connection import Connection
 
-# One seek a session. A tombstone's events may be gone.
+# A seek or two a session. A tombstone's events may be gone.
 _HEADS = """
 SELECT session_id FROM sessions s
 WHERE deleted IS NULL AND (
-  head <> coalesce((SELECT max(position) FROM events WHERE session = s.number),
+  head <> coalesce((SELECT max(position) FROM events
+                    WHERE chunk = s.chunk AND session = s.number),
                    (SELECT max(upto) FROM lineage WHERE fork = s.number), 0)
-  OR hash <> (SELECT hash FROM events WHERE session = s.number AND position = s.head))
+  OR hash <> (SELECT hash FROM events
+             WHERE chunk = s.chunk AND session = s.number AND position = s.head))
 ORDER BY number LIMIT 1
 """
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from sessiond.rows import EventRow, Redaction, SessionRow
 from sessiond.sql.connection import Connection
+from sessiond.sql.spans import ANY, spans_of
 
 PURGE_EVENTS = 1_000
 PURGE_BYTES = 8 * 1024 * 1024
@@ -18,16 +19,17 @@ _REDACT = (
     "VALUES ($1, $2, $3, $4, $5) ON CONFLICT (session, position) DO NOTHING"
 )
 _REDACTED = "SELECT redacted_by, time, reason FROM redactions WHERE session = $1 AND position = $2"
-_ERASE = "UPDATE events SET data = NULL WHERE session = $1 AND position = $2 AND data IS NOT NULL"
+_ERASE = "UPDATE events SET data = NULL WHERE id = $1 AND session = $2 AND data IS NOT NULL"
 
 _DUE = "SELECT session FROM purges WHERE session = $1"
 _PURGE = "INSERT INTO purges (session) VALUES ($1) ON CONFLICT (session) DO NOTHING"
 _SHARED = "SELECT coalesce(max(upto), 0) FROM lineage WHERE source = $1"
 _NEWEST = (
     "SELECT position, coalesce(length(data), 0) FROM events "
-    "WHERE session = $1 AND position > $2 ORDER BY position DESC LIMIT $3"
+    "WHERE chunk = $1 AND session = $2 AND position > $3 ORDER BY position DESC LIMIT $4"
 )
-_REMOVE = "DELETE FROM events WHERE session = $1 AND position > $2"
+_REMOVE = "DELETE FROM events WHERE chunk = $1 AND session = $2 AND position > $3"
+_REMOVE_SPANS = "DELETE FROM spans WHERE session = $1 AND first > $2"
 _REMOVE_REDACTIONS = "DELETE FROM redactions WHERE session = $1 AND position > $2"
 _REMOVE_UPDATES = "DELETE FROM updates WHERE session = $1"
 _PURGE_SOURCES = (
@@ -85,7 +87,7 @@ class SqlEraser:
         """See `store_erasing.Eraser`."""
         number, position = session.holder(event.position), event.position
         self._note(number, position, redaction)
-        self._connection.execute(_ERASE, (number, position))
+        self._connection.execute(_ERASE, (event.id, number))
         noted = self._connection.execute(_REDACTED, (number, position))[0]
         return self._transaction.erase(number, event, Redaction(*noted))
 
@@ -108,13 +110,10 @@ class SqlEraser:
             return True
         transaction.writes += 1
         shared = self._connection.execute(_SHARED, (number,))[0][0]
-        above = self._above(number, shared)
-        if above is not None:
-            transaction.erases = True
-            self._connection.execute(_REMOVE, (number, above))
-            self._connection.execute(_REMOVE_REDACTIONS, (number, above))
-            if above > shared:
-                return False
+        above = self._remove_newest(number, shared)
+        transaction.erases = transaction.erases or above is not None
+        if above is not None and above > shared:
+            return False
         for statement in (_REMOVE_UPDATES, _PURGE_SOURCES, _REMOVE_LINEAGE, _PURGED):
             self._connection.execute(statement, (number,))
         if session.importing:
@@ -127,16 +126,31 @@ class SqlEraser:
             _REDACT, (number, position, redaction.by, redaction.time, redaction.reason)
         )
 
-    def _above(self, number: int, shared: int) -> int | None:
-        """Above which position the events of one step are; None when there are none."""
-        newest = self._connection.execute(_NEWEST, (number, shared, PURGE_EVENTS))
+    def _remove_newest(self, number: int, shared: int) -> int | None:
+        """Remove the newest events above `shared`, as many as go in one step.
+
+        All above the position returned are gone; None when there were none.
+        """
         above: int | None = None
-        size = 0
-        for position, length in newest:
-            size += length
-            if above is not None and size > PURGE_BYTES:
-                return above
-            above = position - 1
+        events = size = 0
+        full = False
+        for chunk, low, _ in spans_of(self._connection, number, shared, ANY, newest_first=True):
+            lowest: int | None = None
+            newest = self._connection.execute(_NEWEST, (chunk, number, low, PURGE_EVENTS - events))
+            for position, length in newest:
+                size += length
+                full = above is not None and size > PURGE_BYTES
+                if full:
+                    break
+                above = lowest = position - 1
+                events += 1
+            if lowest is not None:
+                self._connection.execute(_REMOVE, (chunk, number, lowest))
+            if full or events >= PURGE_EVENTS:
+                break
+        if above is not None:
+            self._connection.execute(_REMOVE_REDACTIONS, (number, above))
+            self._connection.execute(_REMOVE_SPANS, (number, above))
         return above
 
 

@@ -17,10 +17,11 @@ from sessiond.rows import EventRow, Redaction
 from sessiond.sql.connection import Connection, Row, marks, padded, row_marks
 
 EVENT_COLUMNS = (
-    "session, position, id, time, type, source, must_understand, data, digest, hash, checksum"
+    "chunk, session, position, id, time, type, source, must_understand, data, digest, hash, "
+    "checksum"
 )
 INSERT = f"INSERT INTO events ({EVENT_COLUMNS}) VALUES "  # noqa: S608 - our own names
-_CASTS = ("", "", "", "", "", "", "", "{blob}", "", "", "")
+_CASTS = ("", "", "", "", "", "", "", "", "{blob}", "", "", "")
 _REDACTION = "SELECT redacted_by, time, reason FROM redactions WHERE session = $1 AND position = $2"
 _NUMBERS = Struct(">Qq")
 _KEPT_NAMES = 10_000
@@ -76,12 +77,13 @@ class Names:
 @cache
 def insert_statement(rows: int, blob: str) -> str:
     """The INSERT of so many events."""
-    return INSERT + row_marks(rows, 11, [cast.format(blob=blob) for cast in _CASTS])
+    return INSERT + row_marks(rows, 12, [cast.format(blob=blob) for cast in _CASTS])
 
 
-def event_values(session: int, event: EventRow, numbers: dict[str, int]) -> Row:
+def event_values(chunk: int, session: int, event: EventRow, numbers: dict[str, int]) -> Row:
     """In the order of EVENT_COLUMNS."""
     return (
+        chunk,
         session,
         event.position,
         event.id,
@@ -118,9 +120,20 @@ class EventReader:
 
     def event(self, values: Row) -> EventRow:
         """From EVENT_COLUMNS; DATA_CORRUPT when it is not what was written."""
-        session, position, id, time, type, source, must_understand, data, digest, hash, check = (
-            values
-        )
+        (
+            _,
+            session,
+            position,
+            id,
+            time,
+            type,
+            source,
+            must_understand,
+            data,
+            digest,
+            hash,
+            check,
+        ) = values
         redaction = self._redaction(session, position) if data is None else None
         row = EventRow(
             id,

@@ -1,6 +1,6 @@
 """Reading: cost by what is read.
 
-A slice walks one index in the order asked and stops at its caps. The index knows
+A slice walks one index in the order asked, span by span, and stops at its caps. The index knows
 the types, so an event of another type costs one step on it and is never read. A fork's
 slice goes from its own events to its ancestors' and back only as far as it is asked to.
 """
@@ -15,6 +15,7 @@ from sessiond.sql.documents import SqlDocumentReader
 from sessiond.sql.erasing import SqlErasable
 from sessiond.sql.events import EVENT_COLUMNS, EventReader, Names
 from sessiond.sql.rows import LEASE_COLUMNS, SESSION_COLUMNS, lease_row, session_row
+from sessiond.sql.spans import Span, spans_of
 
 Types = list[int] | tuple[str, ...] | None
 """Numbers of types; or types and prefixes, as they were asked for; None means all."""
@@ -122,8 +123,9 @@ class SqlReader:
         high = min(query.high, session.head + 1)
         for number, low, upto in _segments(session, newest_first=query.newest_first):
             between = (max(query.low, low), min(high, upto + 1))
-            if between[1] - between[0] > 1:
-                statement, values = slice_statement(number, between, query, types)
+            spans = spans_of(self._connection, number, *between, newest_first=query.newest_first)
+            for span in spans:
+                statement, values = slice_statement(number, span, query, types)
                 with closing(self._connection.stream(statement, values, query.limit + 1)) as rows:
                     for row in rows:
                         yield self._events.event(row)
@@ -146,17 +148,17 @@ class SqlReader:
 
 
 def slice_statement(
-    number: int, between: tuple[int, int], query: SliceQuery, types: Types
+    number: int, span: Span, query: SliceQuery, types: Types
 ) -> tuple[str, tuple[int | str, ...]]:
-    """The SQL of a slice, and its values. One row more than the limit says `more`."""
+    """The SQL of a slice of one span, and its values. One row more than the limit says `more`."""
     order = "DESC" if query.newest_first else "ASC"
-    among, values = _among(types, 5)
+    among, values = _among(types, 6)
     statement = (
         f"SELECT {EVENT_COLUMNS} FROM events "  # noqa: S608 - our own names
-        f"WHERE session = $1 AND position > $2 AND position < $3 {among}"
-        f"ORDER BY position {order} LIMIT $4"
+        f"WHERE chunk = $1 AND session = $2 AND position > $3 AND position < $4 {among}"
+        f"ORDER BY position {order} LIMIT $5"
     )
-    return statement, (number, *between, query.limit + 1, *values)
+    return statement, (span.chunk, number, span.low, span.high, query.limit + 1, *values)
 
 
 def _among(types: Types, first: int) -> tuple[str, Sequence[int | str]]:

@@ -11,7 +11,7 @@ CARD_COLUMNS = (
     "lineage, imported_to, importing, archived, deleted"
 )
 """Of a session: what seldom changes."""
-LOG_COLUMNS = "head, hash, changed, wake, progressed"
+LOG_COLUMNS = "head, hash, changed, wake, progressed, chunk"
 """Of a session: what an append changes."""
 DRIVE_COLUMNS = "processed, wake_at, driven, attempts, failures, not_before, parked"
 """Of a session: what a lease changes."""
@@ -45,13 +45,14 @@ def session_row(values: tuple[Any, ...]) -> SessionRow:
         changed=values[17],
         wake=values[18],
         progressed=bool(values[19]),
-        processed=values[20],
-        wake_at=values[21],
-        driven=bool(values[22]),
-        attempts=values[23],
-        failures=values[24],
-        not_before=values[25],
-        parked=values[26],
+        chunk=values[20],
+        processed=values[21],
+        wake_at=values[22],
+        driven=bool(values[23]),
+        attempts=values[24],
+        failures=values[25],
+        not_before=values[26],
+        parked=values[27],
     )
 
 
@@ -84,13 +85,14 @@ def same_but_log(row: SessionRow, other: SessionRow) -> bool:
         changed=row.changed,
         wake=row.wake,
         progressed=row.progressed,
+        chunk=row.chunk,
     )
     return extended == row
 
 
 def log_values(row: SessionRow) -> tuple[Any, ...]:
     """In the order of LOG_COLUMNS."""
-    return row.head, row.hash, row.changed, row.wake, int(row.progressed)
+    return row.head, row.hash, row.changed, row.wake, int(row.progressed), row.chunk
 
 
 def drive_values(row: SessionRow) -> tuple[Any, ...]:

@@ -1,16 +1,17 @@
 """The tables, once for both databases; each store adds the guards that its database knows.
 
-{number}: a primary key the database counts up. {int}: 64 bits. {blob}: bytes. Truth is 0
-or 1; times are nanoseconds.
+{number}: a primary key the database counts up. {int}: 64 bits. {blob}: bytes.
+{keyed}: what ends a table whose rows are kept in the order of their key. Truth is 0 or 1;
+times are nanoseconds.
 """
 
-VERSION = 2
+VERSION = 3
 """Of the schema; a store of a newer one is not opened."""
 
 # Types and sources repeat, so an event holds their numbers. A commit writes every page it
-# touched, so what counts is how many leaves the events of many sessions fall on: one a session
-# in events_by_position, and one in all in events_by_id, since ids sort by time. An index by
-# type alone would double the first.
+# touched, so what counts is how many leaves the events of many sessions fall on: those of the
+# newest chunk in events_by_position (see sql.spans), and one in all in events_by_id, since ids
+# sort by time.
 TABLES = """
 CREATE TABLE meta (
   key TEXT PRIMARY KEY,
@@ -44,6 +45,7 @@ CREATE TABLE sessions (
   changed {int} NOT NULL,
   wake {int} NOT NULL,
   progressed {int} NOT NULL,
+  chunk {int} NOT NULL,
   processed {int} NOT NULL,
   wake_at {int},
   driven {int} NOT NULL,
@@ -79,8 +81,17 @@ CREATE TABLE labels (
 ){strict};
 CREATE INDEX labels_by_session ON labels (session);
 
+-- A session's positions from `first` to before its next span are in one chunk of the index.
+CREATE TABLE spans (
+  session {int} NOT NULL,
+  first {int} NOT NULL,
+  chunk {int} NOT NULL,
+  PRIMARY KEY (session, first)
+){keyed};
+
 CREATE TABLE events (
   number {number},
+  chunk {int} NOT NULL,
   session {int} NOT NULL,
   position {int} NOT NULL,
   id TEXT NOT NULL,
@@ -93,7 +104,7 @@ CREATE TABLE events (
   hash {blob} NOT NULL,
   checksum {int} NOT NULL
 ){strict};
-CREATE UNIQUE INDEX events_by_position ON events (session, position, type);
+CREATE UNIQUE INDEX events_by_position ON events (chunk, session, position, type);
 CREATE UNIQUE INDEX events_by_id ON events (id, session);
 
 -- Its data is NULL, and this says who made it so.
@@ -167,6 +178,8 @@ CREATE TABLE documents (
 """
 
 
-def tables(*, number: str, int: str, blob: str, strict: str = "") -> str:
+def tables(*, number: str, int: str, blob: str, strict: str = "", keyed: str = "") -> str:
     """The statements that make the tables, in a database's own types."""
-    return TABLES.format(version=VERSION, number=number, int=int, blob=blob, strict=strict)
+    return TABLES.format(
+        version=VERSION, number=number, int=int, blob=blob, strict=strict, keyed=keyed
+    )

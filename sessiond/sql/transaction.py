@@ -30,6 +30,7 @@ from sessiond.sql.rows import (
     same_but_log,
     session_row,
 )
+from sessiond.sql.spans import CHUNK_OF, SpanWriter
 from sessiond.sql.workspaces import Workspaces
 
 _KEPT_ROWS = 10_000
@@ -38,7 +39,10 @@ _DUE = "SELECT resource FROM leases WHERE state = 0 AND expires <= $1 ORDER BY e
 _DUE_AT_ONCE = 1_000
 _AT_MOST = 2
 """Events loaded for each id that a batch names: an id may be in any number of sessions."""
-_AT = f"SELECT {EVENT_COLUMNS} FROM events WHERE session = $1 AND position = $2"  # noqa: S608
+_AT = (
+    f"SELECT {EVENT_COLUMNS} FROM events "  # noqa: S608 - our own names
+    f"WHERE chunk = ({CHUNK_OF}) AND session = $1 AND position = $2"
+)
 BY_ID = f"SELECT {EVENT_COLUMNS} FROM events WHERE id = $1 AND session = $2"  # noqa: S608
 _NULLABLE = ("wake_at", "not_before")
 
@@ -46,13 +50,16 @@ _NULLABLE = ("wake_at", "not_before")
 class SqlTransaction:
     """Implements `store.Transaction`; one object for the life of the connection."""
 
-    def __init__(self, connection: Connection, *, blob: str, sole_writer: bool) -> None:
-        """`blob` is the database's type for bytes."""
+    def __init__(
+        self, connection: Connection, *, blob: str, sole_writer: bool, chunked: bool
+    ) -> None:
+        """`blob` is the database's type for bytes; for `chunked` see `sql.spans`."""
         self._connection = connection
         self._blob = blob
         self._sole_writer = sole_writer
         self._names = Names(connection)
         self._reader = EventReader(connection, self._names)
+        self._spans = SpanWriter(connection, chunked=chunked)
         self.wall = 0
         self.steady = 0
         self.writes = 0
@@ -95,15 +102,17 @@ class SqlTransaction:
 
     def commit(self) -> Changes:
         """Write what changed and make it durable."""
-        before = self._stored_sessions
-        changed = [row for name in before if (row := self._sessions[name]) is not None]
         leases = tuple(self._changed_leases.values())
         numbers = self._names.numbers(
             {text for e in self._new_events.values() for text in (e.type, e.source)}
         )
+        chunk = self._spans.chunk(len(self._new_events))
         with self._connection.pipelined():
+            self._spans.place(chunk, self._appended, self._sessions)
+            before = self._stored_sessions
+            changed = [row for name in before if (row := self._sessions[name]) is not None]
             self._write_sessions(changed)
-            rows = [event_values(n, e, numbers) for (n, _), e in self._new_events.items()]
+            rows = [event_values(chunk, n, e, numbers) for (n, _), e in self._new_events.items()]
             for run in chunks(rows):
                 self._connection.execute(insert_statement(len(run), self._blob), flat(run))
             self._write_leases(leases)
@@ -128,6 +137,7 @@ class SqlTransaction:
     def forget(self) -> None:
         """Know nothing of what is on disk."""
         self._names.forget()
+        self._spans.forget()
         self._sessions.clear()
         self._leases.clear()
         self._known_events.clear()
@@ -187,7 +197,7 @@ class SqlTransaction:
             queries = [(BY_ID, (event_id, number)) for number in numbers]
             found = [row for rows in self._connection.execute_all(queries) for row in rows]
         for values in found:
-            if session.has(values[0], values[1]):
+            if session.has(values[1], values[2]):
                 return self._reader.event(values)
         return None
 
@@ -308,7 +318,7 @@ class SqlTransaction:
         for id in ids:
             self._known_events[id] = []
         for values in rows:
-            self._known_events[values[2]].append(values)
+            self._known_events[values[3]].append(values)
 
     def _write_sessions(self, rows: Iterable[SessionRow]) -> None:
         logs: list[Row] = []

@@ -37,7 +37,9 @@ class SqliteStore:
         except BaseException:
             self._lock.close()
             raise
-        self._transaction = SqlTransaction(self._connection, blob="BLOB", sole_writer=True)
+        self._transaction = SqlTransaction(
+            self._connection, blob="BLOB", sole_writer=True, chunked=True
+        )
         self._checkpointer = Checkpointer(str(path), self._lock.committed, self._lock.copied_back)
         self._connection.raw.set_wal_hook(self._checkpointer.wal_grew)
 

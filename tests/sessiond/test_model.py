@@ -27,6 +27,7 @@ from sessiond.rules import forks, reads, redaction, removal, sessions
 from sessiond.rules.append import append
 from sessiond.rules.leases import Wanted
 from sessiond.rules.runnable import Try
+from sessiond.sql import spans
 from sessiond.sqlite.store import SqliteStore
 from sessiond.store import Store, Transaction
 from tests.pace import times
@@ -295,8 +296,12 @@ class Agreement(RuleBasedStateMachine):
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> FreshStore:
-    """Makes empty stores, one after the other, of each kind."""
+def fresh(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> FreshStore:
+    """Makes empty stores, one after the other, of each kind; the spans of SQLite's are short."""
+    monkeypatch.setattr(spans, "CHUNK_EVENTS", 3)
+    monkeypatch.setattr(spans, "_BATCH", 2)
     if request.param == "sqlite":
 
         def in_file(clock: FakeClock) -> Callable[[], Store]:

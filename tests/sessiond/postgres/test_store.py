@@ -25,6 +25,7 @@ from sessiond.rules.leases import Wanted
 from sessiond.sql import reader as sql_reader
 from sessiond.sql.reader import slice_statement
 from sessiond.sql.schema import VERSION
+from sessiond.sql.spans import Span
 from sessiond.sql.transaction import BY_ID
 from sessiond.store import (
     StoreBroken,
@@ -41,9 +42,13 @@ from tests.sessiond.desk import BRAIN, OTHER, Desk, message, refused, reply
 from tests.sessiond.stores import OpenStore
 
 Tool = psycopg.Connection[Any]
-COLUMNS = "session, position, id, time, type, source, must_understand, data, digest, hash, checksum"
+COLUMNS = (
+    "chunk, session, position, id, time, type, source, must_understand, data, digest, hash, "
+    "checksum"
+)
 INSERT = f"INSERT INTO events ({COLUMNS}) VALUES"
 EMPTY = "'', '', '', 0"
+REFUSED = r"never changed|never removed|next position|a span begins"
 
 
 @pytest.fixture
@@ -69,14 +74,20 @@ def tool(database: str) -> Iterator[Tool]:
         "TRUNCATE events",
         "TRUNCATE sessions, events",
         "DELETE FROM sessions",
-        f"{INSERT} (1, 5, 'x', 0, 1, 1, 0, {EMPTY})",
-        f"{INSERT} (1, 3, 'x', 0, 9, 1, 0, {EMPTY})",
-        f"{INSERT} (1, 4, 'x', 0, 1, 1, 0, {EMPTY}), (1, 6, 'y', 0, 1, 1, 0, {EMPTY})",
-        f"{INSERT} (1, 4, 'x', 0, 1, 1, 0, {EMPTY}), (1, 4, 'y', 0, 2, 1, 0, {EMPTY}), "
-        f"(1, 6, 'z', 0, 1, 1, 0, {EMPTY})",
-        f"{INSERT} (2, 2, 'x', 0, 1, 1, 0, {EMPTY})",
-        f"{INSERT} (1, 2, 'x', 0, 9, 1, 0, {EMPTY}) "
-        "ON CONFLICT (session, position, type) DO UPDATE SET data = excluded.data",
+        f"{INSERT} (0, 1, 5, 'x', 0, 1, 1, 0, {EMPTY})",
+        f"{INSERT} (0, 1, 3, 'x', 0, 9, 1, 0, {EMPTY})",
+        f"{INSERT} (0, 1, 4, 'x', 0, 1, 1, 0, {EMPTY}), (0, 1, 6, 'y', 0, 1, 1, 0, {EMPTY})",
+        f"{INSERT} (0, 1, 4, 'x', 0, 1, 1, 0, {EMPTY}), (0, 1, 4, 'y', 0, 2, 1, 0, {EMPTY}), "
+        f"(0, 1, 6, 'z', 0, 1, 1, 0, {EMPTY})",
+        f"{INSERT} (0, 2, 2, 'x', 0, 1, 1, 0, {EMPTY})",
+        f"{INSERT} (0, 1, 2, 'x', 0, 9, 1, 0, {EMPTY}) "
+        "ON CONFLICT (chunk, session, position, type) DO UPDATE SET data = excluded.data",
+        f"{INSERT} (9, 1, 4, 'x', 0, 1, 1, 0, {EMPTY})",
+        "UPDATE spans SET first = 2",
+        "DELETE FROM spans",
+        "TRUNCATE spans",
+        "INSERT INTO spans VALUES (1, 3, 9)",
+        "INSERT INTO spans VALUES (1, 4, 0)",
     ],
 )
 def test_the_store_itself_refuses_to_change_remove_or_skip(
@@ -84,7 +95,9 @@ def test_the_store_itself_refuses_to_change_remove_or_skip(
 ) -> None:
     desk.create("sesn_1", *(message(id) for id in "abc"))
     before = desk.log()
-    with pytest.raises(psycopg.Error, match=r"never changed|never removed|next position"):
+    with pytest.raises(
+        psycopg.Error, match=r"never changed|never removed|next position|a span begins"
+    ):
         tool.execute(edit.encode())
     assert desk.log() == before
 
@@ -92,7 +105,7 @@ def test_the_store_itself_refuses_to_change_remove_or_skip(
 def test_an_id_is_not_taken_twice_by_hand_either(desk: Desk, tool: Tool) -> None:
     desk.create("sesn_1", message("a"))
     with pytest.raises(psycopg.errors.UniqueViolation):
-        tool.execute(f"{INSERT} (1, 2, 'a', 0, 1, 1, 0, {EMPTY})".encode())
+        tool.execute(f"{INSERT} (0, 1, 2, 'a', 0, 1, 1, 0, {EMPTY})".encode())
 
 
 def test_a_changed_event_is_never_read_as_if_it_were_written(desk: Desk, tool: Tool) -> None:
@@ -319,7 +332,7 @@ def test_a_slice_walks_one_index_even_if_the_plan_was_made_on_a_small_table(
     desk.create("sesn_1", message("a"))
     tool.execute("ANALYZE events")
     query = SliceQuery(newest_first=newest_first)
-    statement, values = slice_statement(1, (0, 100_000), query, types)
+    statement, values = slice_statement(1, Span(0, 0, 100_000), query, types)
     connection = desk.store.reader()._connection  # type: ignore[attr-defined]
     plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {statement}", values))
     assert f"Index Scan{' Backward' if newest_first else ''} using events_by_position" in plan

@@ -19,6 +19,7 @@ from sessiond.sql import reader as sql_reader
 from sessiond.sql.events import checksum
 from sessiond.sql.reader import SqlReader, slice_statement
 from sessiond.sql.schema import VERSION
+from sessiond.sql.spans import Span
 from sessiond.sqlite import checkpoint as sqlite_checkpoint
 from sessiond.sqlite.connection import SqliteConnection, open_raw
 from sessiond.sqlite.file import PAGE_BYTES
@@ -30,11 +31,15 @@ from tests.sessiond.desk import ADA, Desk, message, refused
 from tests.sessiond.rules.test_append import verified
 from tests.sessiond.stores import OpenStore
 
-COLUMNS = "session, position, id, time, type, source, must_understand, data, digest, hash, checksum"
-
+COLUMNS = (
+    "chunk, session, position, id, time, type, source, must_understand, data, digest, hash, "
+    "checksum"
+)
 INSERT = f"INSERT INTO events ({COLUMNS}) VALUES"
 REPLACE = f"INSERT OR REPLACE INTO events ({COLUMNS}) VALUES"
 EMPTY = "x'', x'', x'', 0"
+BY_POSITION = "USING INDEX events_by_position (chunk=? AND session=? AND position>?"
+REFUSED = r"never changed|never removed|next position|a span begins"
 
 
 @pytest.fixture
@@ -57,21 +62,29 @@ def tool(tmp_path: Path, desk: Desk) -> Iterator[sqlite3.Connection]:
         "UPDATE events SET data = x'00' WHERE position = 2",
         "UPDATE events SET position = 9 WHERE position = 3",
         "DELETE FROM events",
-        f"{INSERT} (1, 5, 'x', 0, 1, 1, 0, {EMPTY})",
-        f"{INSERT} (1, 3, 'x', 0, 1, 1, 0, {EMPTY})",
-        f"{INSERT} (1, 4, 'a', 0, 1, 1, 0, {EMPTY})",
-        f"{REPLACE} (1, 2, 'x', 0, 1, 1, 0, {EMPTY})",
-        f"{REPLACE} (1, 4, 'a', 0, 1, 1, 0, {EMPTY})",
+        f"{INSERT} (1, 1, 5, 'x', 0, 1, 1, 0, {EMPTY})",
+        f"{INSERT} (1, 1, 3, 'x', 0, 1, 1, 0, {EMPTY})",
+        f"{INSERT} (1, 1, 4, 'a', 0, 1, 1, 0, {EMPTY})",
+        f"{REPLACE} (1, 1, 2, 'x', 0, 1, 1, 0, {EMPTY})",
+        f"{REPLACE} (1, 1, 4, 'a', 0, 1, 1, 0, {EMPTY})",
         f"INSERT OR REPLACE INTO events (number, {COLUMNS}) "
-        f"VALUES (1, 1, 4, 'x', 0, 1, 1, 0, {EMPTY})",
-        f"{REPLACE} (2, 2, 'x', 0, 1, 1, 0, {EMPTY})",
+        f"VALUES (1, 1, 1, 4, 'x', 0, 1, 1, 0, {EMPTY})",
+        f"{REPLACE} (1, 2, 2, 'x', 0, 1, 1, 0, {EMPTY})",
+        f"{INSERT} (9, 1, 4, 'x', 0, 1, 1, 0, {EMPTY})",
+        "UPDATE spans SET first = 2",
+        "DELETE FROM spans",
+        "INSERT OR REPLACE INTO spans VALUES (1, 1, 9)",
+        "INSERT INTO spans VALUES (1, 3, 9)",
+        "INSERT INTO spans VALUES (1, 4, 1)",
     ],
 )
 def test_the_store_itself_refuses_to_change_remove_or_skip(
     desk: Desk, tool: sqlite3.Connection, edit: str
 ) -> None:
     before = desk.log()
-    with pytest.raises(sqlite3.IntegrityError, match=r"never changed|never removed|next position"):
+    with pytest.raises(
+        sqlite3.IntegrityError, match=r"never changed|never removed|next position|a span begins"
+    ):
         tool.execute(edit)
     assert desk.log() == before
 
@@ -80,8 +93,8 @@ def test_a_flipped_bit_is_never_read_as_if_it_were_written(
     desk: Desk, tool: sqlite3.Connection
 ) -> None:
     tool.execute("DROP TRIGGER events_are_not_changed")
-    columns = COLUMNS.split(", ")[2:]
-    true = tool.execute(f"SELECT {COLUMNS} FROM events WHERE position = 2").fetchone()[2:]
+    columns = COLUMNS.split(", ")[3:]
+    true = tool.execute(f"SELECT {COLUMNS} FROM events WHERE position = 2").fetchone()[3:]
     for column, value in zip(columns, true, strict=True):
         wrong = {int: lambda v: v ^ 3, str: lambda v: v + "!", bytes: lambda v: b"?" + v[1:]}
         set_it = f"UPDATE events SET {column} = ? WHERE position = 2"
@@ -226,21 +239,23 @@ def test_a_slice_walks_one_index_whatever_is_asked(desk: Desk, store: SqliteStor
     for types in (None, [1], [1, 2, 3]):
         for newest_first in (False, True):
             query = SliceQuery(newest_first=newest_first)
-            statement, bindings = slice_statement(1, (0, 9), query, types)
+            statement, bindings = slice_statement(1, Span(1, 0, 9), query, types)
             statement = statement.replace("$", "?")
             plan = list(store._connection.raw.execute(f"EXPLAIN QUERY PLAN {statement}", bindings))
             assert len(plan) == 1
-            assert "USING INDEX events_by_position (session=? AND position>?" in str(plan[0])
+            assert "USING INDEX events_by_position (chunk=? AND session=? AND position>?" in str(
+                plan[0]
+            )
 
 
 def test_a_slice_of_many_types_walks_the_same_index_and_looks_at_names_once(
     store: SqliteStore,
 ) -> None:
     query = SliceQuery(newest_first=True)
-    statement, bindings = slice_statement(1, (0, 9), query, ("user.*", "agent.message"))
+    statement, bindings = slice_statement(1, Span(1, 0, 9), query, ("user.*", "agent.message"))
     explain = f"EXPLAIN QUERY PLAN {statement.replace('$', '?')}"
     plan = [str(row) for row in store._connection.raw.execute(explain, bindings)]
-    assert "USING INDEX events_by_position (session=? AND position>?" in plan[0]
+    assert BY_POSITION in plan[0]
     assert "LIST SUBQUERY" in plan[1]
     assert not any("TEMP B-TREE" in step or "CORRELATED" in step for step in plan)
 
