@@ -63,43 +63,42 @@ class Load:
         self._in_flight = in_flight
         self._frame = max(1, in_flight // 2)
         """Groups in a frame: while one half becomes durable the other is on its way."""
+        self._sequence = 0
         self._sent: dict[int, float] = {}
-        self._acked = asyncio.Event()
 
     async def run(self) -> None:
         """Append until the time is over; RuntimeError when a group is refused."""
         deadline = self.watch.until - time.perf_counter() + WAIT
-        async for response in self._stub.Append(self._frames(), timeout=deadline):
+        call = self._stub.Append(timeout=deadline)
+        while True:
+            now = time.perf_counter()
+            while len(self._sent) < self._in_flight and now < self.watch.until:
+                await call.write(self._next(now))
+            if not self._sent:
+                break
+            response = await call.read()
+            if not isinstance(response, pb.AppendResponse):
+                raise RuntimeError(f"the stream ended: {await call.details()}")
             now = time.perf_counter()
             for ack in response.acks:
                 _check(ack)
                 self.watch.note(self._sent.pop(ack.sequence), now)
             self.appended += len(response.acks)
-            self._acked.set()
+        await call.done_writing()
 
-    async def _frames(self) -> AsyncIterator[pb.AppendRequest]:
-        sequence = 0
-        while True:
-            # Before the look at what is in flight: an ack after it is not lost.
-            self._acked.clear()
-            now = time.perf_counter()
-            if now >= self.watch.until:
-                return
-            frame = pb.AppendRequest()
-            while len(self._sent) < self._in_flight and len(frame.groups) < self._frame:
-                sequence += 1
-                self._sessions.rotate(1)
-                session_id, epoch = self._sessions[0]
-                event = types_pb2.NewEvent(id=new_id("sevt"), type="agent.message", data=DATA)
-                frame.groups.add(
-                    sequence=sequence, session_id=session_id, events=[event], epoch=epoch
-                )
-                self._sent[sequence] = now
-            if frame.groups:
-                yield frame
-            else:
-                async with asyncio.timeout(_WRITER_SECONDS):
-                    await self._acked.wait()
+    def _next(self, now: float) -> pb.AppendRequest:
+        """As many groups as may go."""
+        frame = pb.AppendRequest()
+        while len(self._sent) < self._in_flight and len(frame.groups) < self._frame:
+            self._sequence += 1
+            self._sessions.rotate(1)
+            session_id, epoch = self._sessions[0]
+            event = types_pb2.NewEvent(id=new_id("sevt"), type="agent.message", data=DATA)
+            frame.groups.add(
+                sequence=self._sequence, session_id=session_id, events=[event], epoch=epoch
+            )
+            self._sent[self._sequence] = now
+        return frame
 
 
 async def fill(stub: "SessionAsyncStub", session_id: str, events: int, data: bytes) -> None:

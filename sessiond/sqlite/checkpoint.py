@@ -19,8 +19,13 @@ _log = logging.getLogger(__name__)
 _CHECKPOINT_PAGES = 2_000
 """16 MiB: whenever the write-ahead log grew by so many pages they are copied back. A copy
 syncs the disk that commits wait for, so not after each of them."""
-RESET_PAGES = 16_384
-"""128 MiB. Under constant load a checkpoint never finds the log at rest, so it would grow."""
+RESET_PAGES = 4_000
+"""32 MiB. Under constant load a checkpoint never finds the log at rest, so it would grow; and
+a commit that makes a file longer takes twice as long to sync as one that writes it over."""
+_FEW_PAGES = 250
+"""The writer copies the last itself. Were there more, commits would have to wait for it."""
+_MANY_TIMES = 8
+"""So many times RESET_PAGES: copying does not keep up, and the writer waits for it."""
 
 ERASE_AGAIN = 1.0
 """Seconds between tries to cut the log off, each of which commits may have to wait for."""
@@ -41,10 +46,14 @@ class Checkpointer:
         self._tried = -math.inf
         self._committed = committed
         self._copied_back = copied_back
+        self._copied = 0
+        """Of those in the log, as of the last copy."""
         self._retry_at = RESET_PAGES
         self._copy_at = _CHECKPOINT_PAGES
         self._connection = open_raw(path)
+        self._connection.pragma("schema_version")  # unread, it knows of no log to copy
         self._wanted = threading.Event()
+        self._copying = False
         self._stopped = False
         self._failed = False
         self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
@@ -58,7 +67,7 @@ class Checkpointer:
         self._committed(pages)
         if pages >= self._copy_at:
             self._copy_at = pages + _CHECKPOINT_PAGES
-            self._wanted.set()
+            self._copy()
         return apsw.SQLITE_OK
 
     def start_over(self, writer: apsw.Connection) -> None:
@@ -71,10 +80,16 @@ class Checkpointer:
             return
         if self.pages < self._retry_at:
             return
-        self._retry_at = self.pages + _CHECKPOINT_PAGES
+        behind = self._copying or self.pages > self._copied + _FEW_PAGES
+        if behind and self.pages < _MANY_TIMES * RESET_PAGES:
+            if not self._copying:
+                self._copy()
+            return
+        self._retry_at = self.pages + _FEW_PAGES
         writer.set_busy_timeout(0)
         try:
             writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+            self._copied = 0
             self._copied_back()
         except (apsw.BusyError, apsw.LockedError):
             _log.debug("the write-ahead log is being read, and grows")
@@ -116,6 +131,11 @@ class Checkpointer:
         self._thread.join()
         self._connection.close()
 
+    def _copy(self) -> None:
+        """Have the thread copy what there is."""
+        self._copying = True
+        self._wanted.set()
+
     def _run(self) -> None:
         while True:
             self._wanted.wait()
@@ -132,8 +152,10 @@ class Checkpointer:
                 self._say_failed(error)
             else:
                 self._failed = False
+                self._copied = copied
                 if frames == copied:
                     self._copied_back()
+            self._copying = self._wanted.is_set()
 
     def _say_failed(self, error: apsw.Error) -> None:
         """Nothing is lost: the log holds it. On a full disk it goes on once there is room."""

@@ -1,8 +1,11 @@
 """Copying the write-ahead log back holds up no writer, however long somebody reads."""
 
 import threading
+import time
+from itertools import pairwise
 from pathlib import Path
 
+import apsw
 import pytest
 
 from sessiond.sqlite import checkpoint as sqlite_checkpoint
@@ -66,4 +69,43 @@ def test_a_copy_is_asked_for_as_the_log_grows_and_not_by_each_commit(
     pages = checkpointer.pages
     assert pages > 200, "nobody copied, so it only grew"
     assert 5 <= len(asked) <= pages // 20
+    store.close()
+
+
+def test_what_was_committed_is_copied_back_beside_the_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_checkpoint, "_CHECKPOINT_PAGES", 20)
+    clock = FakeClock()
+    store = SqliteStore(tmp_path / "s.db", clock)
+    desk = Desk(store, clock)
+    desk.create()
+    for n in range(20):
+        desk.append("sesn_1", message(str(n)))
+    until = time.monotonic() + AT_ONCE
+    copied = 0
+    while not copied and time.monotonic() < until:
+        _, copied = store._connection.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+        time.sleep(0.01)
+    assert copied > 0, "the writer would have to copy it all itself"
+    store.close()
+
+
+def test_the_log_is_written_over_and_not_made_longer_under_constant_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_checkpoint, "_CHECKPOINT_PAGES", 20)
+    monkeypatch.setattr(sqlite_checkpoint, "RESET_PAGES", 60)
+    monkeypatch.setattr(sqlite_checkpoint, "_FEW_PAGES", 10)
+    clock = FakeClock()
+    store = SqliteStore(tmp_path / "s.db", clock)
+    desk = Desk(store, clock)
+    desk.create()
+    pages: list[int] = []
+    for n in range(1_000):
+        desk.append("sesn_1", message(str(n)))
+        store.maintain()
+        pages.append(store._checkpointer.pages)
+    assert max(pages) < 8 * 60 + 20
+    assert sum(after < before for before, after in pairwise(pages)) > 3, "it began anew"
     store.close()
