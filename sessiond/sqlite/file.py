@@ -61,8 +61,27 @@ def open_store(path: Path, lock: StoreLock) -> SqliteConnection:
         except BaseException:
             keep_as_found(connection)
             raise
+        keep_as_found(connection)
+        return _held(path)
     except (StoreBroken, StoreFull) as error:
         raise refusal(path, error) from None
+
+
+def _held(path: Path) -> SqliteConnection:
+    """A connection by which the system knows that the file is in use.
+
+    SQLite's locks on a file go when the process closes any descriptor of it, as looking it over
+    does; and SQLite takes none while it believes it has one. Then whoever else opens the
+    file, if only to look, believes at the end to be the last, and removes the write-ahead log.
+    """
+    connection = SqliteConnection(str(path))
+    try:
+        with sqlite_errors(connection.raw):
+            connection.raw.execute(_SETTINGS).fetchall()
+            connection.raw.pragma("schema_version")  # reads, and so locks
+    except BaseException:
+        keep_as_found(connection)
+        raise
     return connection
 
 

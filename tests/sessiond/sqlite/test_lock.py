@@ -1,6 +1,7 @@
 """The lock file's note: a kill at any moment is no damage, and less than was noted is."""
 
 import random
+import shutil
 import subprocess
 import sys
 from contextlib import closing
@@ -82,3 +83,31 @@ def test_a_store_that_is_missing_is_not_begun_anew_unasked(tmp_path: Path) -> No
     place.unlink()
     (tmp_path / "sessions.db.lock").unlink()
     SqliteStore(place, FakeClock()).close()
+
+
+def test_a_tool_that_looks_at_a_served_store_takes_no_write_ahead_log_with_it(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "sessions.db"
+    look = (
+        "import sqlite3, sys; from contextlib import closing\n"
+        "with closing(sqlite3.connect(sys.argv[1])) as tool:\n"
+        "    print(*tool.execute('SELECT count(*) FROM events').fetchone())"
+    )
+    with closing(SqliteStore(place, FakeClock())) as store:
+        desk = Desk(store, FakeClock())
+        desk.create()
+        store.maintain()
+        with closing(store.reader()) as reader, reader.snapshot():
+            assert reader.session("sesn_1") is not None  # so not all can be copied back
+            for n in range(10):
+                desk.append("sesn_1", message(str(n)))
+            looked = subprocess.run(
+                [sys.executable, "-c", look, str(place)], capture_output=True, check=True
+            )
+            assert looked.stdout == b"10\n"
+            desk.append("sesn_1", message("after"))
+            killed = tmp_path / "killed"
+            shutil.copytree(tmp_path, killed, ignore=shutil.ignore_patterns("*-shm", "killed"))
+    with closing(SqliteStore(killed / "sessions.db", FakeClock())) as store:
+        assert len(Desk(store, FakeClock()).log()) == 11
