@@ -48,6 +48,8 @@ class Checkpointer:
         self._copied_back = copied_back
         self._copied = 0
         """Of those in the log, as of the last copy."""
+        self._asked_at = 0
+        """How many there were when a copy was last asked for."""
         self._retry_at = RESET_PAGES
         self._copy_at = _CHECKPOINT_PAGES
         self._connection = open_raw(path)
@@ -62,7 +64,7 @@ class Checkpointer:
     def wal_grew(self, connection: apsw.Connection, name: str, pages: int) -> int:
         """SQLite calls this after each commit."""
         if pages < self.pages:
-            self._copy_at = _CHECKPOINT_PAGES  # the log began anew
+            self._begun_anew()
         self.pages = pages
         self._committed(pages)
         if pages >= self._copy_at:
@@ -82,14 +84,15 @@ class Checkpointer:
             return
         behind = self._copying or self.pages > self._copied + _FEW_PAGES
         if behind and self.pages < _MANY_TIMES * RESET_PAGES:
-            if not self._copying:
+            # Not after each commit: what somebody reads cannot be copied, however often asked.
+            if not self._copying and self.pages >= self._asked_at + _FEW_PAGES:
                 self._copy()
             return
         self._retry_at = self.pages + _FEW_PAGES
         writer.set_busy_timeout(0)
         try:
             writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
-            self._copied = 0
+            self._begun_anew()  # at the next commit
             self._copied_back()
         except (apsw.BusyError, apsw.LockedError):
             _log.debug("the write-ahead log is being read, and grows")
@@ -117,6 +120,7 @@ class Checkpointer:
             writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             self.erasing = False
             self.pages = 0
+            self._begun_anew()
         except (apsw.BusyError, apsw.LockedError):
             _log.debug("the write-ahead log is being read, and is not cut off")
         except apsw.Error as error:
@@ -131,8 +135,14 @@ class Checkpointer:
         self._thread.join()
         self._connection.close()
 
+    def _begun_anew(self) -> None:
+        """The log has nothing of what it had."""
+        self._copied = self._asked_at = 0
+        self._copy_at = _CHECKPOINT_PAGES
+
     def _copy(self) -> None:
         """Have the thread copy what there is."""
+        self._asked_at = self.pages
         self._copying = True
         self._wanted.set()
 

@@ -2,8 +2,10 @@
 
 import threading
 import time
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import apsw
 import pytest
@@ -69,6 +71,64 @@ def test_a_copy_is_asked_for_as_the_log_grows_and_not_by_each_commit(
     pages = checkpointer.pages
     assert pages > 200, "nobody copied, so it only grew"
     assert 5 <= len(asked) <= pages // 20
+    store.close()
+
+
+def test_a_copy_that_somebody_reads_in_the_way_of_is_not_tried_again_by_each_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_checkpoint, "_CHECKPOINT_PAGES", 100)
+    monkeypatch.setattr(sqlite_checkpoint, "RESET_PAGES", 100)
+    monkeypatch.setattr(sqlite_checkpoint, "_FEW_PAGES", 50)
+    clock = FakeClock()
+    store = SqliteStore(tmp_path / "s.db", clock)
+    desk = Desk(store, clock)
+    desk.create()
+    checkpointer = store._checkpointer
+    asked: list[int] = []
+    copied = threading.Event()
+
+    def copy(**_: object) -> tuple[int, int]:
+        asked.append(checkpointer.pages)
+        copied.set()
+        return checkpointer.pages, 1
+
+    connection = checkpointer._connection
+    monkeypatch.setattr(checkpointer, "_connection", SimpleNamespace(wal_checkpoint=copy))
+    while checkpointer.pages < 600:
+        desk.append("sesn_1", message(str(checkpointer.pages)))
+        store.maintain()
+        while checkpointer._copying:
+            assert copied.wait(AT_ONCE)
+    monkeypatch.setattr(checkpointer, "_connection", connection)
+    assert 5 <= len(asked) <= 600 // 50
+    store.close()
+
+
+def test_after_the_log_was_cut_off_copies_are_asked_for_as_if_it_was_never_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_checkpoint, "_CHECKPOINT_PAGES", 20)
+    monkeypatch.setattr(sqlite_checkpoint, "ERASE_AGAIN", 0.0)
+    clock = FakeClock()
+    store = SqliteStore(tmp_path / "s.db", clock)
+    desk = Desk(store, clock)
+    desk.create()
+    checkpointer = store._checkpointer
+    with closing(store.reader()) as reader, reader.snapshot():
+        assert reader.session("sesn_1") is not None  # so it grows
+        while checkpointer.pages < 200:
+            desk.append("sesn_1", message(str(checkpointer.pages)))
+    checkpointer.erase_soon()
+    until = time.monotonic() + AT_ONCE
+    while store.erasing and time.monotonic() < until:
+        store.maintain()
+    asked: list[int] = []
+    monkeypatch.setattr(checkpointer._wanted, "set", lambda: asked.append(checkpointer.pages))
+    while checkpointer.pages < 100:
+        desk.append("sesn_1", message(f"after {checkpointer.pages}"))
+    monkeypatch.undo()
+    assert len(asked) >= 3, "the writer would have to copy it all itself"
     store.close()
 
 
