@@ -28,6 +28,8 @@ KEEPALIVE: list[tuple[str, int]] = [
     ("grpc.http2.max_pings_without_data", 0),
 ]
 
+_CONNECT_MS = 10_000
+
 _WRITE_FAILED = "Internal error from Core"
 """What grpc says, under INTERNAL, of a stream that ended while something was written to it."""
 
@@ -47,8 +49,10 @@ async def dial(
         ("grpc.max_receive_message_length", MESSAGE_BYTES),
         ("grpc.max_send_message_length", MESSAGE_BYTES),
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 2_000),
+        # Despite its name, the time that a connection and its handshake have, however long the
+        # backoff: three round trips must fit on any path.
+        ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),
         # Proxies are for the daemon's dial-out alone, which says so itself.
         ("grpc.enable_http_proxy", 0),
     ]
@@ -58,6 +62,17 @@ async def dial(
         address, channel_credentials(files), options=options
     ) as channel:
         yield channel
+
+
+async def connected(channel: grpc.aio.Channel) -> None:
+    """Until the channel has its connection, or failed to get one: then the next RPC says why.
+
+    What counts from the start of an RPC does not count the way to its peer with it.
+    """
+    state = channel.get_state(try_to_connect=True)
+    while state in (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING):
+        await channel.wait_for_state_change(state)
+        state = channel.get_state(try_to_connect=True)
 
 
 @contextmanager
