@@ -150,13 +150,14 @@ class DaemonLink:
 
     async def _tick(self) -> None:
         while True:
-            wait = max(0.0, self._link.next_tick() - time.monotonic())
+            due = self._link.next_tick()
             self._ticking.clear()
             try:
-                async with asyncio.timeout(wait):
+                async with asyncio.timeout(max(0.0, due - time.monotonic())):
                     await self._ticking.wait()
             except TimeoutError:
-                self._link.tick(time.monotonic(), self._lease_left())
+                now = time.monotonic()
+                self._link.tick(now, self._lease_left(), late=now - due)
                 await self._handle()
 
     async def _write(self, context: Context) -> None:

@@ -24,7 +24,9 @@ PROTOCOL_MAX = 1
 """Contract versions this build speaks."""
 
 GREETING_LIMIT = 5.0
-"""Seconds in which hello and welcome must have come."""
+"""Seconds in which hello must have come."""
+WELCOME_LIMIT = 20.0
+"""Seconds from hello to welcome: a brain to which thousands come at once needs a while."""
 
 
 class Side(Enum):
@@ -182,7 +184,8 @@ class Link:
         self._hello = hello
         self._out: deque[Outgoing] = deque()
         self._events: deque[Event] = deque()
-        self._interval = self._silence_limit = GREETING_LIMIT
+        self._interval = GREETING_LIMIT
+        self._silence_limit = GREETING_LIMIT if side is Side.BRAIN else WELCOME_LIMIT
         self._last_heard = self._last_beat = now
         self._beats = 0
         self._ended = False
@@ -215,13 +218,17 @@ class Link:
         """The stream ended under the link."""
         self._close(None, reason)
 
-    def tick(self, now: float, lease_left: float = 0.0) -> None:
+    def tick(self, now: float, lease_left: float = 0.0, late: float = 0.0) -> None:
         """Send what is due and notice silence; call it at `next_tick`.
 
-        `lease_left` is the brain's own lease, in seconds.
+        `lease_left` is the brain's own lease, in seconds; `late` for how many
+        this end stood still before it could call.
         """
         if self.state is State.CLOSED:
             return
+        if late >= self._interval:
+            # The silence may be ours: what the other end said meanwhile is to be read first.
+            self._last_heard = max(self._last_heard, now - self._silence_limit + self._interval)
         if now - self._last_heard >= self._silence_limit:
             waited = f"nothing came for {self._silence_limit:g} s"
             self._close(refuse(Reason.LINK_SILENT, waited), waited)
@@ -327,6 +334,7 @@ class Link:
             message = f"the daemon speaks contract versions {theirs}, the brain {ours}"
             self._close(refuse(Reason.VERSION_UNSUPPORTED, message), message)
             return
+        self._silence_limit = WELCOME_LIMIT  # it is our turn to speak
         self._events.append(Greeted(hello, protocol))
 
     def _on_welcome(self, welcome: pb.Welcome) -> None:

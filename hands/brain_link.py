@@ -70,6 +70,8 @@ class BrainLink:
         self._capacity = hello.capacity
         self._ended: asyncio.Future[CarpalError | None] = asyncio.get_running_loop().create_future()
         self._ticking = asyncio.Event()
+        self.asked_to_leave = False
+        """The brain drained, and the link ended for that reason."""
 
     async def run(self) -> None:
         """Serve until the link ends. Raises what it ended with, unless that was a goodbye."""
@@ -150,6 +152,7 @@ class BrainLink:
     async def _leave(self, drain: pb.Drain) -> None:
         """The brain goes away: dial another once it asks for it."""
         await asyncio.sleep(drain.reconnect_after.ToMilliseconds() / 1000)
+        self.asked_to_leave = True
         self._link.goodbye("the brain drains")
         self._end(None)
 
@@ -161,13 +164,14 @@ class BrainLink:
 
     async def _tick(self, group: asyncio.TaskGroup) -> None:
         while not self._ended.done():
-            wait = max(0.0, self._link.next_tick() - time.monotonic())
+            due = self._link.next_tick()
             self._ticking.clear()
             try:
-                async with asyncio.timeout(wait):
+                async with asyncio.timeout(max(0.0, due - time.monotonic())):
                     await self._ticking.wait()
             except TimeoutError:
-                self._link.tick(time.monotonic())
+                now = time.monotonic()
+                self._link.tick(now, late=now - due)
                 self._tell_capacity()
                 await self._handle(group)
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from carpal.link import (
     GREETING_LIMIT,
     RECEIVES,
+    WELCOME_LIMIT,
     Abandoned,
     BrainsChanged,
     CapacityChanged,
@@ -60,6 +61,11 @@ def linked(now: float = 0.0) -> tuple[Link, Link]:
     brain.welcome(welcome(), now)
     deliver(brain, daemon, now)
     return brain, daemon
+
+
+def closed(link: Link) -> bool:
+    """Whether the link ended since its events were last taken."""
+    return any(isinstance(event, Closed) for event in link.events())
 
 
 def at(side: Side, state: State) -> Link:
@@ -163,6 +169,25 @@ def test_heartbeats_go_first_and_carry_what_is_left_of_the_brains_lease() -> Non
     assert [urgent for m, urgent in outgoing if m.WhichOneof("kind") == "heartbeat"] == [True]
     daemon.receive([m for m, _ in outgoing], 5.0)
     assert Contact(7.5) in daemon.events()
+
+
+def test_a_brain_that_takes_its_time_to_answer_a_hello_does_not_take_that_for_silence() -> None:
+    brain, daemon = Link(Side.BRAIN, 0.0), Link(Side.DAEMON, 0.0, hello())
+    deliver(daemon, brain, 1.0)
+    for end in (brain, daemon):
+        end.tick(GREETING_LIMIT + 1.0)
+        assert not closed(end)
+        end.tick(WELCOME_LIMIT + 1.0)
+        assert closed(end)
+
+
+def test_an_end_that_stood_still_reads_first_before_it_calls_the_other_silent() -> None:
+    _, daemon = linked()
+    daemon.tick(100.0, late=95.0)
+    daemon.tick(104.9)
+    assert not closed(daemon)
+    daemon.tick(105.0)
+    assert closed(daemon)
 
 
 def test_silence_ends_the_link_at_the_limit_and_not_before() -> None:
