@@ -1,7 +1,14 @@
-"""Waiting between attempts: full jitter, from the first one on."""
+"""Waiting between attempts: full jitter, from the first one on.
+
+What is waited for counts from the failure: how long something worked before it
+failed only decides whether the waits start over.
+"""
 
 import random
 from collections.abc import Callable
+
+STABLE = 60.0
+"""Seconds after which what was connected counts as having worked."""
 
 
 class Backoff:
@@ -34,6 +41,15 @@ class Backoff:
         ceiling = self.ceiling
         self._attempts = min(self._attempts + 1, 32)
         return self._uniform(0.0, ceiling)
+
+    def ended(self, lasted: float) -> None:
+        """What was connected for `lasted` seconds failed; zero when it never was connected.
+
+        Starts over only when it was stable: what fails again and again soon after it
+        connected is dialled ever less often, as what never connects is.
+        """
+        if lasted >= STABLE:
+            self.reset()
 
     def reset(self) -> None:
         """The last attempt lasted: start over."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from carpal import __version__
 from carpal.backoff import Backoff
-from carpal.client import dial
+from carpal.client import connected, dial
 from carpal.errors import CarpalError
 from carpal.identity import Role
 from carpal.ids import new_id
@@ -22,12 +22,15 @@ from carpal.link import PROTOCOL_MAX, PROTOCOL_MIN
 from carpal.tls import IdentityFiles
 from carpal.v1 import orchestrator_pb2 as pb
 from hands.brain_link import BrainLink, capacity_of, connect
+from hands.dialling import Dialling
 from hands.inventory import Inventory
 from hands.service import HandService
 
 log = logging.getLogger(__name__)
 
 _LAST_EPOCH = "last_epoch"
+_FIRST_WAIT = 1.0
+"""Seconds over which the daemons of a brain that died spread their first attempt."""
 
 
 class Daemon:
@@ -52,32 +55,33 @@ class Daemon:
         self._service = service
         self._inventory = inventory
         self._labels = labels
-        self._brains = brains
+        self._dialling = Dialling(brains)
         self._on_brains = on_brains
         self._welcomed = welcomed
         self._instance_id = new_id("inst")
         self._link: BrainLink | None = None
+        self._linked_at = 0.0
+        """When the link was welcomed, on the monotonic clock; zero while it was not."""
         self._stopping = False
 
     async def run(self) -> None:
         """Until `stop`; what goes wrong with links is logged and tried again."""
-        backoff = Backoff()
-        attempt = 0
+        backoff = Backoff(first=_FIRST_WAIT)
         while not self._stopping:
-            brains = self._brains()
-            address = brains[attempt % len(brains)]
-            attempt += 1  # after a loss, another brain first
-            began = time.monotonic()
+            address = self._dialling.next()
+            self._linked_at = 0.0
+            asked_to_leave = False
             try:
-                await self._serve(address)
+                asked_to_leave = await self._serve(address)
             except CarpalError as error:
                 log.warning(
                     "link lost", extra={"brain": address, "reason": error.reason, "why": str(error)}
                 )
-            if time.monotonic() - began > backoff.ceiling:
-                # It lasted longer than the wait it may cost, so waiting longer spares nobody.
-                backoff.reset()
-            if not self._stopping:
+            if self._linked_at:
+                self._dialling.left(address)
+                backoff.ended(time.monotonic() - self._linked_at)
+            # A brain that drains has spread its daemons itself.
+            if not self._stopping and not asked_to_leave:
                 await asyncio.sleep(backoff.next())
 
     def stop(self, reason: str) -> bool:
@@ -92,26 +96,34 @@ class Daemon:
         self._link.end(reason)
         return True
 
-    async def _serve(self, address: str) -> None:
+    async def _serve(self, address: str) -> bool:
+        """Until the link ends; whether the brain asked for that. Raises what it failed with."""
         async with dial(address, Role.BRAIN, self._files, retry=False) as channel:
-            self._link = BrainLink(
+            await connected(channel)
+            self._link = link = BrainLink(
                 connect(channel),
                 f"the brain at {address}",
                 self._hello(),
                 self._service,
                 self._inventory,
                 on_welcome=self._on_welcome,
-                on_brains=self._on_brains,
+                on_brains=self._told,
             )
             try:
-                await self._link.run()
+                await link.run()
             finally:
                 self._link = None
+        return link.asked_to_leave
+
+    def _told(self, brains: Sequence[str]) -> None:
+        self._dialling.told(brains)
+        self._on_brains(brains)
 
     async def _on_welcome(self, welcome: pb.Welcome) -> None:
         self._inventory.journal.keep_note(_LAST_EPOCH, str(welcome.epoch))
         log.info("linked", extra={"brain": welcome.brain, "epoch": welcome.epoch})
-        self._on_brains(welcome.brains)
+        self._linked_at = time.monotonic()
+        self._told(welcome.brains)
         self._welcomed(welcome)
 
     def _hello(self) -> pb.Hello:
