@@ -5,165 +5,71 @@ ends; `Side` says which. Feed it what came (`receive`) and the time (`tick`);
 take what it wants sent (`outgoing`) and what happened (`events`). The shells
 around it are `brain/daemon_link.py` and `hands/brain_link.py`.
 
-What may come in which state is `RECEIVES`; what is not in it closes the link.
+Its parts are data and bookkeeping: what may come and go in which state
+(`link_table`), answers that are not complete (`link_answers`), output that
+was read (`link_output`), ids that came (`link_ids`), what is too large
+(`link_sizes`), and what the shells are told (`link_events`).
+
 It does not resend: a request whose link is gone is asked again on the next
-one, where the call's id makes that safe (design §4).
+one, where the call's id makes that safe. What it says and promises, in prose:
+docs/link.md.
 """
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum, auto
+from typing import Any
 
 from carpal.errors import CarpalError, refuse, to_status
+from carpal.link_answers import Answers, not_here
+from carpal.link_events import (
+    Abandoned,
+    BrainsChanged,
+    CapacityChanged,
+    Closed,
+    Contact,
+    Event,
+    Greeted,
+    PeerDraining,
+    Replied,
+    Requested,
+    Welcomed,
+)
+from carpal.link_ids import Arrivals
+from carpal.link_pace import GREETING_LIMIT, WELCOME_LIMIT, Pace
+from carpal.link_sizes import MESSAGE_MAX, fitting, too_large
+from carpal.link_table import LIVE, MOVES, RECEIVES, SENDS, URGENT, Side, State
 from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
+
+__all__ = [
+    "GREETING_LIMIT",
+    "PROTOCOL_MAX",
+    "PROTOCOL_MIN",
+    "RECEIVES",
+    "WELCOME_LIMIT",
+    "Abandoned",
+    "BrainsChanged",
+    "CapacityChanged",
+    "Closed",
+    "Contact",
+    "Event",
+    "Greeted",
+    "Incoming",
+    "Link",
+    "Outgoing",
+    "PeerDraining",
+    "Replied",
+    "Requested",
+    "Side",
+    "State",
+    "Welcomed",
+]
 
 PROTOCOL_MIN = 1
 PROTOCOL_MAX = 1
 """Contract versions this build speaks."""
 
-GREETING_LIMIT = 5.0
-"""Seconds in which hello must have come."""
-WELCOME_LIMIT = 20.0
-"""Seconds from hello to welcome: a brain to which thousands come at once needs a while."""
 
-
-class Side(Enum):
-    """Which end of the link this is."""
-
-    BRAIN = auto()
-    DAEMON = auto()
-
-
-class State(Enum):
-    """Where a link is in its life."""
-
-    GREETING = auto()
-    """The brain waits for hello; the daemon, having said it, for welcome."""
-    GREETED = auto()
-    """The brain got hello and has not said welcome yet."""
-    OPEN = auto()
-    DRAINING = auto()
-    """One end goes away soon: no new hands, calls go on."""
-    CLOSED = auto()
-
-
-_RUNNING_BRAIN = {"reply", "heartbeat", "capacity"}
-_RUNNING_DAEMON = {"request", "heartbeat", "abandon", "brains"}
-
-RECEIVES: dict[tuple[Side, State], dict[str, State]] = {
-    (Side.BRAIN, State.GREETING): {"hello": State.GREETED, "goodbye": State.CLOSED},
-    (Side.BRAIN, State.GREETED): {"goodbye": State.CLOSED},
-    (Side.BRAIN, State.OPEN): {
-        **dict.fromkeys(_RUNNING_BRAIN, State.OPEN),
-        "drain": State.DRAINING,
-        "goodbye": State.CLOSED,
-    },
-    (Side.BRAIN, State.DRAINING): {
-        **dict.fromkeys(_RUNNING_BRAIN | {"drain"}, State.DRAINING),
-        "goodbye": State.CLOSED,
-    },
-    (Side.DAEMON, State.GREETING): {"welcome": State.OPEN, "goodbye": State.CLOSED},
-    (Side.DAEMON, State.OPEN): {
-        **dict.fromkeys(_RUNNING_DAEMON, State.OPEN),
-        "drain": State.DRAINING,
-        "goodbye": State.CLOSED,
-    },
-    (Side.DAEMON, State.DRAINING): {
-        **dict.fromkeys(_RUNNING_DAEMON | {"drain"}, State.DRAINING),
-        "goodbye": State.CLOSED,
-    },
-}
-"""State and message kind → next state. Absent means a violation."""
-
-_LIVE = {State.OPEN, State.DRAINING}
-
-
-@dataclass(frozen=True)
-class Greeted:
-    """The brain got a valid hello and must answer with `welcome`."""
-
-    hello: pb.Hello
-    protocol: int
-
-
-@dataclass(frozen=True)
-class Welcomed:
-    """The daemon is linked."""
-
-    welcome: pb.Welcome
-
-
-@dataclass(frozen=True)
-class Requested:
-    """The daemon was asked for something."""
-
-    request: pb.Request
-
-
-@dataclass(frozen=True)
-class Replied:
-    """The brain got one message of an answer."""
-
-    reply: pb.Reply
-
-
-@dataclass(frozen=True)
-class Abandoned:
-    """The brain no longer reads this request's answer."""
-
-    request_id: int
-
-
-@dataclass(frozen=True)
-class Contact:
-    """The brain's end lives; its own lease has this many seconds left."""
-
-    lease_left: float
-
-
-@dataclass(frozen=True)
-class CapacityChanged:
-    """The daemon's room for hands changed."""
-
-    capacity: pb.Capacity
-
-
-@dataclass(frozen=True)
-class BrainsChanged:
-    """The addresses a daemon may dial, from now on."""
-
-    addresses: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class PeerDraining:
-    """The other end goes away soon."""
-
-    drain: pb.Drain
-
-
-@dataclass(frozen=True)
-class Closed:
-    """The link ended: by goodbye (no error), or by a fault."""
-
-    error: CarpalError | None
-    reason: str
-
-
-Event = (
-    Greeted
-    | Welcomed
-    | Requested
-    | Replied
-    | Abandoned
-    | Contact
-    | CapacityChanged
-    | BrainsChanged
-    | PeerDraining
-    | Closed
-)
 Incoming = pb.DaemonMessage | pb.BrainMessage
 Outgoing = tuple[pb.DaemonMessage | pb.BrainMessage, bool]
 """A message, and whether it goes before all that waits."""
@@ -181,33 +87,33 @@ class Link:
             raise ValueError("the daemon's side, and only it, starts with a hello")
         self.side = side
         self.state = State.GREETING
+        self.epoch = 0
+        """Of this link, from the welcome on."""
         self._hello = hello
         self._out: deque[Outgoing] = deque()
         self._events: deque[Event] = deque()
-        self._interval = GREETING_LIMIT
-        self._silence_limit = GREETING_LIMIT if side is Side.BRAIN else WELCOME_LIMIT
-        self._last_heard = self._last_beat = now
-        self._beats = 0
+        self._pace = Pace(side, now)
         self._ended = False
-        self._last_request = 0
-        """Brain: the newest id given. Daemon: every id up to here has come."""
-        self._ahead: set[int] = set()
-        """Daemon: ids that came before a lower one, since a cancel goes first."""
-        self._unfinished: set[int] = set()
-        """Requests whose last reply has not come (brain), or not gone (daemon)."""
+        self._draining = self._peer_draining = False
+        """Which end said drain."""
+        self._asked = 0
+        """Brain: the newest id given."""
+        self._arrivals = Arrivals()
+        """Daemon: the ids that came."""
+        self._answers = Answers()
         if hello is not None:
-            self._out.append((pb.DaemonMessage(hello=hello), True))
+            self._send("hello", hello)
 
     # What came.
 
     def receive(self, messages: Sequence[Incoming], now: float) -> None:
         """Take a frame's messages, in order."""
-        self._last_heard = now
+        self._pace.heard(now)
         for message in messages:
             kind = message.WhichOneof("kind")
             if kind is None or self.state is State.CLOSED:
                 continue  # an arm of a newer peer, or what came after the end
-            nexts = RECEIVES.get((self.side, self.state), {})
+            nexts = RECEIVES[self.side, self.state]
             if kind not in nexts:
                 self._violate(f"{kind} came while {self.state.name.lower()}")
                 return
@@ -226,83 +132,95 @@ class Link:
         """
         if self.state is State.CLOSED:
             return
-        if late >= self._interval:
-            # The silence may be ours: what the other end said meanwhile is to be read first.
-            self._last_heard = max(self._last_heard, now - self._silence_limit + self._interval)
-        if now - self._last_heard >= self._silence_limit:
-            waited = f"nothing came for {self._silence_limit:g} s"
+        if self._pace.silent(now, late):
+            waited = f"nothing came for {self._pace.limit:g} s"
             self._close(refuse(Reason.LINK_SILENT, waited), waited)
-        elif self.state in _LIVE and now - self._last_beat >= self._interval:
-            self._last_beat = now
-            self._beats += 1
-            beat = pb.Heartbeat(sequence=self._beats)
+        elif self.state in LIVE and (beat := self._pace.beat(now)):
             if self.side is Side.BRAIN:
                 beat.lease_left.FromMilliseconds(int(max(0.0, lease_left) * 1000))
-                self._out.append((pb.BrainMessage(heartbeat=beat), True))
-            else:
-                self._out.append((pb.DaemonMessage(heartbeat=beat), True))
+            self._send("heartbeat", beat)
 
     def next_tick(self) -> float:
         """When `tick` has something to do, at the latest."""
-        silence = self._last_heard + self._silence_limit
-        if self.state in _LIVE:
-            return min(silence, self._last_beat + self._interval)
-        return silence
+        return self._pace.next(self.state)
 
     # What this end does.
 
     def welcome(self, welcome: pb.Welcome, now: float) -> None:
         """Brain: answer the hello; the link is open."""
-        if self.state is not State.GREETED:
-            return  # closed while the brain looked up what to say
-        self.state = State.OPEN
-        self._set_pace(welcome)
-        self._last_heard = self._last_beat = now
-        self._out.append((pb.BrainMessage(welcome=welcome), True))
+        if self._send("welcome", welcome):  # or it closed while the brain looked up what to say
+            self._begin(welcome)
+            self._pace.restart(now)
 
     def request(self, request: pb.Request) -> int:
-        """Brain: ask; the id is set here and returned. DAEMON_NOT_LINKED when closed."""
-        if self.state not in _LIVE:
+        """Brain: ask; the id is set here and returned.
+
+        DAEMON_NOT_LINKED when closed, and for a new hand once this brain
+        drains: ask on the daemon's next link. MESSAGE_TOO_LARGE for what no
+        link can carry.
+        """
+        if self.state not in LIVE:
             raise refuse(Reason.DAEMON_NOT_LINKED, "the daemon's link is closed")
-        self._last_request += 1
-        request.request_id = self._last_request
-        self._unfinished.add(request.request_id)
-        self._out.append((pb.BrainMessage(request=request), request.HasField("cancel")))
+        if self._draining and request.HasField("provision"):
+            raise _draining()
+        request.request_id = self._asked + 1
+        if (size := request.ByteSize()) > MESSAGE_MAX:
+            raise too_large("the request", size)
+        self._asked += 1
+        self._answers.begin(request)
+        self._send("request", request, urgent=request.HasField("cancel"))
         return request.request_id
 
     def abandon(self, request_id: int) -> None:
-        """Brain: stop reading an answer; the call itself goes on."""
-        if self.state in _LIVE and request_id in self._unfinished:
-            self._out.append((pb.BrainMessage(abandon=pb.Abandon(request_id=request_id)), False))
+        """Brain: stop reading an answer, moved or not; the call itself goes on."""
+        if self.state in LIVE and self._answers.leave(request_id):
+            self._send("abandon", pb.Abandon(request_id=request_id))
 
     def reply(self, reply: pb.Reply) -> None:
-        """Daemon: answer; dropped when the link is closed, since the journal has it."""
-        if self.state in _LIVE and reply.request_id in self._unfinished:
-            if reply.last:
-                self._unfinished.discard(reply.request_id)
-            self._out.append((pb.DaemonMessage(reply=reply), False))
+        """Daemon: answer. One that says `attached` moves the rest to an Attach stream.
+
+        Dropped when the link is closed or the answer is over or moved, since
+        the journal has it. What is too large is replaced, as `fitting` says.
+        """
+        if self.state in LIVE and self._answers.on_control(reply.request_id) is not None:
+            reply = fitting(reply)
+            self._note_last(reply)
+            self._send("reply", reply)
+
+    def attach(self, opening: pb.AttachOpen) -> int:
+        """Brain: an Attach stream opens; from which offset it carries the call's output.
+
+        It may come before the reply that says `attached`. CALL_NOT_FOUND when
+        it belongs to no answer of this link.
+        """
+        if self.state not in LIVE or opening.epoch != self.epoch:
+            raise not_here(opening)
+        return self._answers.attach(opening)
+
+    def acknowledge(self, request_id: int, offset: int) -> None:
+        """Either end: the brain has read a moved answer's output below `offset`."""
+        self._answers.acknowledge(request_id, offset)
+
+    def finish(self, request_id: int) -> None:
+        """Either end: a moved answer ended on its Attach stream."""
+        self._answers.leave(request_id)
 
     def capacity(self, capacity: pb.Capacity) -> None:
         """Daemon: say how much room there is."""
-        if self.state in _LIVE:
-            self._out.append((pb.DaemonMessage(capacity=capacity), False))
+        self._send("capacity", capacity)
 
     def brains(self, addresses: list[str]) -> None:
         """Brain: say which brains there are."""
-        if self.state in _LIVE:
-            known = pb.Brains(addresses=addresses)
-            self._out.append((pb.BrainMessage(brains=known), False))
+        self._send("brains", pb.Brains(addresses=addresses))
 
     def drain(self, drain: pb.Drain) -> None:
-        """Say that this end goes away soon."""
-        if self.state is State.OPEN:
-            self.state = State.DRAINING
-            self._send_either(drain=drain)
+        """Say, once, that this end goes away soon; also when the other end does."""
+        if not self._draining and self._send("drain", drain):
+            self._draining = True
 
     def goodbye(self, reason: str) -> None:
         """End the link on purpose."""
-        if self.state is not State.CLOSED:
-            self._send_either(goodbye=pb.Goodbye(reason=reason))
+        if self._send("goodbye", pb.Goodbye(reason=reason)):
             self._close(None, reason)
 
     # What the shell takes.
@@ -322,7 +240,12 @@ class Link:
     @property
     def unfinished(self) -> frozenset[int]:
         """Requests whose answer is not complete."""
-        return frozenset(self._unfinished)
+        return self._answers.ids
+
+    @property
+    def attached(self) -> dict[int, int]:
+        """Requests whose answer moved to an Attach stream → the offset acknowledged."""
+        return self._answers.moved
 
     # One method a message kind.
 
@@ -332,9 +255,10 @@ class Link:
             theirs = f"{hello.protocol_min} to {hello.protocol_max}"
             ours = f"{PROTOCOL_MIN} to {PROTOCOL_MAX}"
             message = f"the daemon speaks contract versions {theirs}, the brain {ours}"
-            self._close(refuse(Reason.VERSION_UNSUPPORTED, message), message)
+            self._fail(Reason.VERSION_UNSUPPORTED, message)
             return
-        self._silence_limit = WELCOME_LIMIT  # it is our turn to speak
+        self._hello = hello
+        self._pace.our_turn()
         self._events.append(Greeted(hello, protocol))
 
     def _on_welcome(self, welcome: pb.Welcome) -> None:
@@ -343,38 +267,41 @@ class Link:
                 f"epoch {welcome.epoch} is not above {self._hello.last_epoch}, obeyed before; "
                 "was the session store replaced by an older one?"
             )
-            self._close(refuse(Reason.LINK_SUPERSEDED, message), message)
+            self._fail(Reason.LINK_SUPERSEDED, message)
             return
-        self._set_pace(welcome)
+        self._begin(welcome)
         self._events.append(Welcomed(welcome))
 
     def _on_request(self, request: pb.Request) -> None:
-        if request.request_id <= self._last_request or request.request_id in self._ahead:
-            self._violate(f"request {request.request_id} came twice")
+        if wrong := self._arrivals.take(request.request_id):
+            self._violate(wrong)
             return
-        self._ahead.add(request.request_id)
-        while self._last_request + 1 in self._ahead:
-            self._last_request += 1
-            self._ahead.remove(self._last_request)
-        self._unfinished.add(request.request_id)
+        self._answers.begin(request)
         if request.WhichOneof("call") is None:
             unknown = refuse(Reason.NOT_BUILT, "this daemon does not know the request")
-            self.reply(
-                pb.Reply(request_id=request.request_id, last=True, status=to_status(unknown))
-            )
-            return
-        self._events.append(Requested(request))
+            self._refuse(request, unknown)
+        elif self._peer_draining and request.HasField("provision"):
+            self._refuse(request, _draining())
+        else:
+            self._events.append(Requested(request))
 
     def _on_reply(self, reply: pb.Reply) -> None:
-        if reply.request_id not in self._unfinished:
+        answer = self._answers.on_control(reply.request_id)
+        if answer is None:
             self._violate(f"a reply to request {reply.request_id}, which is not open")
             return
-        if reply.last:
-            self._unfinished.discard(reply.request_id)
+        if reply.attached and answer.arm not in MOVES:
+            self._violate(f"the answer of a request to {answer.arm} moved")
+            return
+        if not answer.new(reply):
+            return
+        self._note_last(reply)
         self._events.append(Replied(reply))
 
     def _on_abandon(self, abandon: pb.Abandon) -> None:
-        if abandon.request_id in self._unfinished:
+        if abandon.request_id not in self._arrivals:
+            self._violate(f"request {abandon.request_id} was abandoned and never came")
+        elif self._answers.leave(abandon.request_id):
             self._events.append(Abandoned(abandon.request_id))
 
     def _on_heartbeat(self, heartbeat: pb.Heartbeat) -> None:
@@ -388,24 +315,55 @@ class Link:
         self._events.append(BrainsChanged(tuple(brains.addresses)))
 
     def _on_drain(self, drain: pb.Drain) -> None:
+        self._peer_draining = True
         self._events.append(PeerDraining(drain))
 
     def _on_goodbye(self, goodbye: pb.Goodbye) -> None:
         self._close(None, goodbye.reason or "the other end said goodbye")
 
-    def _set_pace(self, welcome: pb.Welcome) -> None:
-        self._interval = welcome.heartbeat_interval.ToMilliseconds() / 1000 or GREETING_LIMIT
-        self._silence_limit = welcome.silence_limit.ToMilliseconds() / 1000 or 3 * self._interval
+    # How.
 
-    def _send_either(self, **kind: pb.Drain | pb.Goodbye) -> None:
+    def _begin(self, welcome: pb.Welcome) -> None:
+        self.epoch = welcome.epoch
+        self._pace.begin(welcome)
+
+    def _note_last(self, reply: pb.Reply) -> None:
+        if reply.last or reply.attached:
+            self._answers.last_reply(reply.request_id, attached=reply.attached)
+
+    def _refuse(self, request: pb.Request, error: CarpalError) -> None:
+        status = to_status(error)
+        self.reply(pb.Reply(request_id=request.request_id, last=True, status=status))
+
+    def _send(self, kind: str, body: Any, *, urgent: bool = False) -> bool:
+        """Queue a message if this state sends its kind, and move on as the table says."""
+        nexts = SENDS.get((self.side, self.state), {})
+        if kind not in nexts:
+            return False
+        self.state = nexts[kind]
         message = pb.BrainMessage if self.side is Side.BRAIN else pb.DaemonMessage
-        self._out.append((message(**kind), False))  # type: ignore[arg-type]
+        self._out.append((message(**{kind: body}), urgent or kind in URGENT))
+        return True
 
     def _violate(self, message: str) -> None:
-        self._close(refuse(Reason.LINK_VIOLATION, message), message)
+        self._fail(Reason.LINK_VIOLATION, message)
+
+    def _fail(self, reason: Reason, message: str) -> None:
+        if self.side is Side.DAEMON:
+            # A brain's refusal is the status of its RPC; a daemon has no other way to say why.
+            self._send("goodbye", pb.Goodbye(reason=message))
+        self._close(refuse(reason, message), message)
 
     def _close(self, error: CarpalError | None, reason: str) -> None:
         self.state = State.CLOSED
         if not self._ended:
             self._ended = True
             self._events.append(Closed(error, reason))
+
+
+def _draining() -> CarpalError:
+    return refuse(
+        Reason.DAEMON_NOT_LINKED,
+        "the daemon's link drains and takes no new hands",
+        action="ask again on its next link",
+    )

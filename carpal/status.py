@@ -86,6 +86,7 @@ class Reason(StrEnum):
     LINK_VIOLATION = "LINK_VIOLATION"
     LINK_SUPERSEDED = "LINK_SUPERSEDED"
     LINK_SILENT = "LINK_SILENT"
+    MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
     NAME_MISMATCH = "NAME_MISMATCH"
     VERSION_UNSUPPORTED = "VERSION_UNSUPPORTED"
     DAEMON_QUARANTINED = "DAEMON_QUARANTINED"
@@ -169,6 +170,7 @@ SPECS: dict[Reason, Spec] = {
     Reason.LINK_VIOLATION: Spec(Code.INVALID_ARGUMENT, "run matching versions on both ends"),
     Reason.LINK_SUPERSEDED: Spec(Code.ABORTED, "stop; a newer link serves"),
     Reason.LINK_SILENT: Spec(Code.UNAVAILABLE, "dial again", 1.0),
+    Reason.MESSAGE_TOO_LARGE: Spec(Code.INVALID_ARGUMENT, "ask for less at once"),
     Reason.NAME_MISMATCH: Spec(Code.PERMISSION_DENIED, "use the name in the certificate"),
     Reason.VERSION_UNSUPPORTED: Spec(Code.FAILED_PRECONDITION, "upgrade the older end"),
     Reason.DAEMON_QUARANTINED: Spec(Code.PERMISSION_DENIED, "ask an operator to lift it"),

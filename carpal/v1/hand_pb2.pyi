@@ -16,6 +16,7 @@ domain `carpal`. These are common to every RPC and not repeated below:
   role has no row for the method → PERMISSION_DENIED ROLE_NOT_ALLOWED → not retry
   a field is missing, malformed or too large → INVALID_ARGUMENT INVALID_FIELD → correct the named field
   capability not offered, or not built yet → UNIMPLEMENTED NOT_BUILT → not retry
+  more than the link carries in one message → INVALID_ARGUMENT MESSAGE_TOO_LARGE → ask for less at once
   relay: no link to the daemon here → UNAVAILABLE DAEMON_NOT_LINKED → look the daemon up again, retry
   driver's epoch is below the highest seen → FAILED_PRECONDITION STALE_EPOCH → stop driving
 """

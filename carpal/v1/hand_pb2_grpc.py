@@ -131,7 +131,8 @@ class HandServicer:
         no such type → NOT_FOUND HAND_TYPE_NOT_FOUND → read Describe
         the id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
         the id was released or lost → FAILED_PRECONDITION HAND_GONE → provision another
-        daemon at capacity → RESOURCE_EXHAUSTED AT_CAPACITY → place it elsewhere
+        daemon at capacity, or draining → RESOURCE_EXHAUSTED AT_CAPACITY → place it elsewhere
+        brain draining → UNAVAILABLE DAEMON_NOT_LINKED → ask again on the daemon's next link
         a limit that cannot be enforced → FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE → ask for less
         owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → not retry
         a mount does not exist → NOT_FOUND MOUNT_NOT_FOUND → correct it

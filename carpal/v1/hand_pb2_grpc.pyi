@@ -16,6 +16,7 @@ domain `carpal`. These are common to every RPC and not repeated below:
   role has no row for the method → PERMISSION_DENIED ROLE_NOT_ALLOWED → not retry
   a field is missing, malformed or too large → INVALID_ARGUMENT INVALID_FIELD → correct the named field
   capability not offered, or not built yet → UNIMPLEMENTED NOT_BUILT → not retry
+  more than the link carries in one message → INVALID_ARGUMENT MESSAGE_TOO_LARGE → ask for less at once
   relay: no link to the daemon here → UNAVAILABLE DAEMON_NOT_LINKED → look the daemon up again, retry
   driver's epoch is below the highest seen → FAILED_PRECONDITION STALE_EPOCH → stop driving
 """
@@ -67,7 +68,8 @@ class HandStub:
       no such type → NOT_FOUND HAND_TYPE_NOT_FOUND → read Describe
       the id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
       the id was released or lost → FAILED_PRECONDITION HAND_GONE → provision another
-      daemon at capacity → RESOURCE_EXHAUSTED AT_CAPACITY → place it elsewhere
+      daemon at capacity, or draining → RESOURCE_EXHAUSTED AT_CAPACITY → place it elsewhere
+      brain draining → UNAVAILABLE DAEMON_NOT_LINKED → ask again on the daemon's next link
       a limit that cannot be enforced → FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE → ask for less
       owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → not retry
       a mount does not exist → NOT_FOUND MOUNT_NOT_FOUND → correct it
@@ -170,7 +172,8 @@ class HandAsyncStub(HandStub):
       no such type → NOT_FOUND HAND_TYPE_NOT_FOUND → read Describe
       the id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
       the id was released or lost → FAILED_PRECONDITION HAND_GONE → provision another
-      daemon at capacity → RESOURCE_EXHAUSTED AT_CAPACITY → place it elsewhere
+      daemon at capacity, or draining → RESOURCE_EXHAUSTED AT_CAPACITY → place it elsewhere
+      brain draining → UNAVAILABLE DAEMON_NOT_LINKED → ask again on the daemon's next link
       a limit that cannot be enforced → FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE → ask for less
       owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → not retry
       a mount does not exist → NOT_FOUND MOUNT_NOT_FOUND → correct it
@@ -288,7 +291,8 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
           no such type → NOT_FOUND HAND_TYPE_NOT_FOUND → read Describe
           the id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
           the id was released or lost → FAILED_PRECONDITION HAND_GONE → provision another
-          daemon at capacity → RESOURCE_EXHAUSTED AT_CAPACITY → place it elsewhere
+          daemon at capacity, or draining → RESOURCE_EXHAUSTED AT_CAPACITY → place it elsewhere
+          brain draining → UNAVAILABLE DAEMON_NOT_LINKED → ask again on the daemon's next link
           a limit that cannot be enforced → FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE → ask for less
           owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → not retry
           a mount does not exist → NOT_FOUND MOUNT_NOT_FOUND → correct it

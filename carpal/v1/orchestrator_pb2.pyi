@@ -3,7 +3,7 @@
 isort:skip_file
 The orchestrator service, served by every brain: the daemons' end of the
 link, and what operators see of the fleet. The control stream's rules are
-the state machine in `carpal/link.py`.
+the state machine in `carpal/link.py`; docs/link.md tells them in prose.
 """
 
 from carpal.v1 import hand_pb2 as _hand_pb2
@@ -422,7 +422,9 @@ Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
 
 @_typing.final
 class Drain(_message.Message):
-    """No new hands; calls go on; the other end goes away soon."""
+    """No new hands; calls go on; the sender goes away soon. Said at most once by
+    each end.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -491,7 +493,7 @@ Global___Abandon: _TypeAlias = Abandon  # noqa: Y015
 
 @_typing.final
 class Request(_message.Message):
-    """One request of the hand service over the link."""
+    """One request of the hand service over the link, ≤ 2 MiB as every message."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -512,7 +514,7 @@ class Request(_message.Message):
     LIST_HANDS_FIELD_NUMBER: _builtins.int
     TUNNEL_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
-    """Unique on this link."""
+    """1, 2, 3, … on this link; a cancel may overtake."""
     principal: _builtins.str
     """Who asked: a brain's SPIFFE URI."""
     traceparent: _builtins.str
@@ -601,7 +603,9 @@ class Reply(_message.Message):
     last: _builtins.bool
     """No more messages for this request on the control stream."""
     attached: _builtins.bool
-    """The rest of the answer comes on an Attach stream."""
+    """The rest of the answer, output and result, comes on an Attach stream; no
+    reply follows here. Only of `execute` and `tunnel`.
+    """
     @_builtins.property
     def status(self) -> _status_pb2.Status:
         """Always last."""

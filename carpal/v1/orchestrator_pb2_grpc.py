@@ -111,6 +111,7 @@ class OrchestratorServicer:
         a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
         daemon is quarantined → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
         no heartbeat in time → UNAVAILABLE LINK_SILENT → dial again with backoff
+        a message that this state does not allow, or a request or reply that comes twice → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -3,7 +3,7 @@
 isort:skip_file
 The orchestrator service, served by every brain: the daemons' end of the
 link, and what operators see of the fleet. The control stream's rules are
-the state machine in `carpal/link.py`.
+the state machine in `carpal/link.py`; docs/link.md tells them in prose.
 """
 
 from carpal.v1 import orchestrator_pb2 as _orchestrator_pb2
@@ -52,6 +52,7 @@ class OrchestratorStub:
       a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
       daemon is quarantined → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
       no heartbeat in time → UNAVAILABLE LINK_SILENT → dial again with backoff
+      a message that this state does not allow, or a request or reply that comes twice → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
     """
     Attach: _grpc.StreamStreamMultiCallable[_orchestrator_pb2.AttachRequest, _orchestrator_pb2.AttachResponse]
     """One call's large output on a stream of its own, opened by the daemon on
@@ -126,6 +127,7 @@ class OrchestratorAsyncStub(OrchestratorStub):
       a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
       daemon is quarantined → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
       no heartbeat in time → UNAVAILABLE LINK_SILENT → dial again with backoff
+      a message that this state does not allow, or a request or reply that comes twice → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
     """
     Attach: _aio.StreamStreamMultiCallable[_orchestrator_pb2.AttachRequest, _orchestrator_pb2.AttachResponse]  # type: ignore[assignment]
     """One call's large output on a stream of its own, opened by the daemon on
@@ -209,6 +211,7 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
           a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
           daemon is quarantined → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
           no heartbeat in time → UNAVAILABLE LINK_SILENT → dial again with backoff
+          a message that this state does not allow, or a request or reply that comes twice → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
         """
 
     @_abc_1.abstractmethod
