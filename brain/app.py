@@ -57,6 +57,10 @@ class BrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     vault: str = "127.0.0.1:7443"
     lease_term: Annotated[float, msgspec.Meta(ge=0.5, le=60)] = 10.0
     """Seconds a session waits at most, when this brain dies, less 2."""
+    heartbeat: Annotated[float, msgspec.Meta(ge=0.1, le=15)] = 5.0
+    """Seconds between heartbeats on a link; after silence of three it is over at both ends."""
+    link_age: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
+    """Seconds after which a daemon is asked to dial anew, less up to a tenth; 0 is never."""
     hand_idle: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 600.0
     """Seconds an idle session keeps its hands."""
 
@@ -82,7 +86,15 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             log.warning("no key for the model: set ANTHROPIC_API_KEY, or every call of it fails")
         keeper = LeaseKeeper(sessions, config.lease_term)
         hub, appender, directory = WatchHub(), Appender(sessions), Directory(sessions)
-        fleet = Fleet(directory, keeper, peers, me)
+        fleet = Fleet(
+            directory,
+            keeper,
+            peers,
+            me,
+            heartbeat=config.heartbeat,
+            link_age=config.link_age,
+            expires=lambda: files.identity().not_after,
+        )
         presence = Presence(keeper, config.name)
         orchestrator = OrchestratorService(
             sessions, fleet, hub, peers, me=me, lease_left=presence.left
@@ -91,7 +103,7 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
         scheduler = Scheduler(
             sessions, keeper, appender, fleet, hub, model=model, hand_idle=config.hand_idle
         )
-        services = _Services(orchestrator, HandRelay(fleet), enrollment)
+        services = _Services(orchestrator, HandRelay(fleet), enrollment, fleet)
         address, enroll = await _listen(stack, config, files, services)
         keeper.address = config.advertise or address
         presence.attributes["enroll"] = config.advertise_enroll or enroll
@@ -107,6 +119,7 @@ class _Services(NamedTuple):
     orchestrator: OrchestratorService
     relay: HandRelay
     enrollment: EnrollmentService
+    fleet: Fleet
 
 
 class _Parts(NamedTuple):
@@ -141,7 +154,13 @@ async def _listen(
         enrollment_pb2_grpc.add_EnrollmentServicer_to_server(services.enrollment, to)
 
     shown = server_credentials(files, require_client=False)
-    serving = serve(config.listen, server_credentials(files), register)
+    # Whatever ends this process in words, the daemons hear of it before they are cut.
+    serving = serve(
+        config.listen,
+        server_credentials(files),
+        register,
+        drain=lambda: services.fleet.leave("the brain stops"),
+    )
     enrolling = serve(config.enroll_listen, shown, register_enrollment, authorize=False)
     server = await stack.enter_async_context(serving)
     return server.address, (await stack.enter_async_context(enrolling)).address
@@ -169,11 +188,10 @@ async def _work(stop: asyncio.Event, parts: _Parts, ready: Callable[[], None]) -
         driving = group.create_task(parts.scheduler.run())
         ready()
         await until_stopped(stop, driving, present, *tasks)
-        # Sessions first: they are released while leases can still be given up.
-        fleet.drain("the brain stops")
+        # While leases can still be given up: sessions are released, daemons go elsewhere.
+        leaving = group.create_task(fleet.leave("the brain stops"))
         driving.cancel()
-        await asyncio.gather(driving, return_exceptions=True)
-        fleet.end_links(None)
+        await asyncio.gather(driving, leaving, return_exceptions=True)
         present.cancel()
         await presence.leave()
         for task in tasks:

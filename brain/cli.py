@@ -31,6 +31,8 @@ def brain() -> None:
 @click.option("--sessiond", metavar="H:P", help="The session service.  [127.0.0.1:7440]")
 @click.option("--vault", metavar="H:P", help="The vault.  [127.0.0.1:7443]")
 @click.option("--lease-term", type=float, metavar="SECONDS", help="Term of every lease.  [10]")
+@click.option("--heartbeat", type=float, metavar="SECONDS", help="On links, both ways.  [5]")
+@click.option("--link-age", type=float, metavar="SECONDS", help="How old links get.  [any age]")
 @click.option(
     "--hand-idle", type=float, metavar="SECONDS", help="How long idle hands are kept.  [600]"
 )

@@ -98,9 +98,11 @@ class DaemonLink:
         self._link.brains(addresses)
         self._flush()
 
-    def drain(self, reason: str) -> None:
-        """Tell the daemon that this brain goes away soon."""
-        self._link.drain(pb.Drain(reason=reason))
+    def drain(self, reason: str, after: float = 0.0) -> None:
+        """Ask the daemon to dial another brain, `after` seconds from now."""
+        drain = pb.Drain(reason=reason)
+        drain.reconnect_after.FromMilliseconds(int(after * 1000))
+        self._link.drain(drain)
         self._flush()
 
     def end(self, error: CarpalError | None) -> None:

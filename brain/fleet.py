@@ -5,7 +5,11 @@ This brain's own links are known better than the directory, and come first.
 
 import asyncio
 import logging
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime
 
+from brain import drains
 from brain.daemon_link import DaemonLink
 from brain.directory import Directory, attributes, info
 from brain.hands_at import HandConnection, Linked, Peers, Relayed, one
@@ -20,6 +24,8 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT = 5.0
 """Seconds between heartbeats on a link; silence of three ends it."""
+_LEAVE = 2.0
+"""Seconds a daemon has to leave once its turn has come."""
 
 CAPABILITIES = frozenset({"claim", "replay"})
 """Link capabilities this brain has."""
@@ -29,15 +35,33 @@ class Fleet:
     """The daemons of every workspace, as this brain knows them."""
 
     def __init__(
-        self, directory: Directory, keeper: LeaseKeeper, peers: Peers, me: Identity
+        self,
+        directory: Directory,
+        keeper: LeaseKeeper,
+        peers: Peers,
+        me: Identity,
+        *,
+        heartbeat: float = HEARTBEAT,
+        link_age: float = 0.0,
+        expires: Callable[[], datetime] | None = None,
     ) -> None:
+        """`heartbeat` and `link_age` are in seconds; `link_age` zero lets links last.
+
+        `expires` says when the certificate shown to those who connect now runs out.
+        """
         self.directory = directory
+        self._heartbeat = heartbeat
+        self._link_age = link_age
+        self._expires = expires or (lambda: me.not_after)
+        self._leaving = False
+        self._emptied = asyncio.Event()
         self._keeper = keeper
         self._peers = peers
         self._me = me
         self._links: dict[str, DaemonLink] = {}
         self._leases: dict[str, Lease] = {}
         self._watching: set[asyncio.Task[None]] = set()
+        self._planned: dict[DaemonLink, list[asyncio.TimerHandle]] = {}
         self._described: dict[tuple[str, int], hand_pb2.DescribeResponse] = {}
 
     # Links that come and go.
@@ -50,6 +74,8 @@ class Fleet:
                 Reason.NAME_MISMATCH,
                 f"hello says {hello.daemon_id!r}, the certificate {name!r}",
             )
+        if self._leaving:
+            raise refuse(Reason.UNAVAILABLE, "this brain stops", action="dial another brain")
         lease, _ = await self._keeper.acquire(
             f"daemon/{name}",
             takeover=True,
@@ -62,6 +88,7 @@ class Fleet:
         watching = asyncio.create_task(self._end_with(link, lease))
         self._watching.add(watching)
         watching.add_done_callback(self._watching.discard)
+        self._plan(link)
         log.info("daemon linked", extra={"daemon": name, "epoch": lease.epoch})
         await self.directory.notify()
         welcome = pb.Welcome(
@@ -71,10 +98,25 @@ class Fleet:
             brains=self.directory.brains,
             brain=self._me.name,
         )
-        welcome.heartbeat_interval.FromMilliseconds(int(HEARTBEAT * 1000))
-        welcome.silence_limit.FromMilliseconds(int(3 * HEARTBEAT * 1000))
+        welcome.heartbeat_interval.FromMilliseconds(int(self._heartbeat * 1000))
+        welcome.silence_limit.FromMilliseconds(int(3 * self._heartbeat * 1000))
         welcome.server_time.GetCurrentTime()
         return welcome
+
+    def _plan(self, link: DaemonLink) -> None:
+        """Drain it before it is cut, and end it when our certificate does."""
+        planned = drains.plan(
+            datetime.now(UTC),
+            theirs=link.identity.not_after,
+            ours=self._expires(),
+            age=self._link_age,
+            chance=random.random(),  # noqa: S311 - jitter
+        )
+        later = asyncio.get_running_loop().call_later
+        expired = refuse(Reason.CERTIFICATE_EXPIRED, "the brain's certificate expired")
+        self._planned[link] = [later(planned.end, link.end, expired)]
+        if planned.drain is not None:
+            self._planned[link].append(later(planned.drain, link.drain, "the link gets old"))
 
     async def _end_with(self, link: DaemonLink, lease: Lease) -> None:
         """A link lasts no longer than its lease: another brain has the daemon, or none may."""
@@ -83,10 +125,14 @@ class Fleet:
 
     async def left(self, link: DaemonLink) -> None:
         """A link ended: give its lease up, unless a newer link took its place."""
+        for timer in self._planned.pop(link, ()):
+            timer.cancel()
         name = link.daemon_id
         if self._links.get(name) is not link:
             return
         del self._links[name]
+        if not self._links:
+            self._emptied.set()
         lease = self._leases.pop(name)  # before any wait: a newer link may come meanwhile
         log.info("daemon gone", extra={"daemon": name})
         await self.directory.notify()
@@ -97,10 +143,23 @@ class Fleet:
         for link in list(self._links.values()):
             link.end(error)
 
-    def drain(self, reason: str) -> None:
-        """Tell every daemon to look for another brain."""
+    async def leave(self, reason: str) -> None:
+        """Take no link any more, ask every daemon to dial another brain, and wait until they did.
+
+        Bounded: the links that are left then are ended.
+        """
+        self._leaving = True
+        self._emptied.clear()
+        over = drains.spread(len(self._links))
         for link in self._links.values():
-            link.drain(reason)
+            link.drain(reason, random.uniform(0.0, over))  # noqa: S311 - jitter
+        try:
+            async with asyncio.timeout(over + _LEAVE):
+                if self._links:
+                    await self._emptied.wait()
+        except TimeoutError:
+            log.warning("daemons did not leave", extra={"daemons": sorted(self._links)[:10]})
+        self.end_links(None)
 
     def tell_brains(self, addresses: list[str]) -> None:
         """Tell every daemon which brains there are."""

@@ -90,8 +90,12 @@ async def serve(
     register: Callable[[grpc.aio.Server], None],
     *,
     authorize: bool = True,
+    drain: Callable[[], Awaitable[None]] | None = None,
 ) -> AsyncIterator[Server]:
     """Serve on `listen` until the block ends, then stop with a short grace.
+
+    `drain` comes before that, to tell those who hold streams: a server that stops gives
+    their handlers no sign until the grace is over. It must bound itself.
 
     `authorize=False` is for the enrolment port, whose callers have no
     certificate yet. ADDRESS_IN_USE when the port is taken.
@@ -113,7 +117,11 @@ async def serve(
         yield Server(f"{listen.rpartition(':')[0]}:{port}", health)
     finally:
         await health.enter_graceful_shutdown()
-        await server.stop(_GRACE)
+        try:
+            if drain is not None:
+                await drain()
+        finally:
+            await server.stop(_GRACE)
 
 
 def check_address(value: str, field: str) -> str:

@@ -51,28 +51,30 @@ class Brain:
 
 
 @asynccontextmanager
-async def brain(sessions: Serving, name: str = "brain-1") -> AsyncIterator[Brain]:
-    """A brain that serves."""
+async def brain(sessions: Serving, name: str = "brain-1", **options: Any) -> AsyncIterator[Brain]:
+    """A brain that serves; `options` are the fleet's."""
     stub = await sessions.brain(name)
     files = sessions.pki.issue(Role.BRAIN, name)
     me = files.load().identity
     directory, keeper, hub = Directory(stub), LeaseKeeper(stub, 10.0), WatchHub()
     peers = Peers(files)
-    fleet = Fleet(directory, keeper, peers, me)
+    fleet = Fleet(directory, keeper, peers, me, **options)
     orchestrator = OrchestratorService(stub, fleet, hub, peers, me=me, lease_left=lambda: 10.0)
 
     def register(server: grpc.aio.Server) -> None:
         orchestrator_pb2_grpc.add_OrchestratorServicer_to_server(orchestrator, server)
         hand_pb2_grpc.add_HandServicer_to_server(HandRelay(fleet), server)
 
-    async with serve("127.0.0.1:0", server_credentials(files), register) as server:
+    serving = serve(
+        "127.0.0.1:0", server_credentials(files), register, drain=lambda: fleet.leave("it stops")
+    )
+    async with serving as server:
         made = Brain(sessions, name, fleet, hub)
         made.address = keeper.address = server.address
         following = asyncio.create_task(directory.follow_daemons())
         try:
             yield made
         finally:
-            fleet.end_links(None)
             following.cancel()
             await asyncio.wait({following})
             await peers.close()
@@ -87,6 +89,7 @@ class Daemon:
         self.abandoned: asyncio.Queue[int] = asyncio.Queue()
         self.welcome = pb.Welcome()
         self.goodbye = ""
+        self.drains: asyncio.Queue[pb.Drain] = asyncio.Queue()
         self.welcomed = asyncio.Event()
         self.reading = asyncio.create_task(self._read())
 
@@ -114,6 +117,8 @@ class Daemon:
                     self.asked.put_nowait(message.request)
                 elif kind == "abandon":
                     self.abandoned.put_nowait(message.abandon.request_id)
+                elif kind == "drain":
+                    self.drains.put_nowait(message.drain)
                 elif kind == "goodbye":
                     self.goodbye = message.goodbye.reason
 
