@@ -1,0 +1,58 @@
+"""Planned cuts in the middle of a call: daemons are asked to leave first, and no call is lost."""
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.interaction.play import (
+    EFFECT,
+    HELD,
+    let_go,
+    one_effect,
+    pipes,
+    session,
+    started,
+)
+from tests.pace import SCALE
+from tests.world import world
+
+TERM = 20.0 * SCALE
+"""Seconds of a lease: far longer than a hand-over takes, so that waiting for one would show."""
+
+
+@pytest.mark.slow
+async def test_a_brain_told_to_stop_in_the_middle_of_a_call_hands_it_over_at_once(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path / "state", brains=("b1", "b2"), term=TERM) as it:
+        work = pipes(tmp_path / "work")
+        async with session(it, HELD, work) as made:
+            await started(work)
+            began = time.monotonic()
+            await it.running[await made.driver()].kill(signal.SIGTERM)
+            await let_go(work)
+            await made.until_type("session.status_idle")
+            assert time.monotonic() - began < TERM, "somebody waited for a lease to expire"
+            one_effect(work, made)
+            assert [each["outcome"] for each in made.data("agent.tool_result")] == ["ok"]
+            assert it.running["daemon"].log.read_text().count("link lost") == 0
+
+
+@pytest.mark.slow
+async def test_links_that_get_old_during_calls_lose_none_of_them_l07(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CARPAL_LINK_AGE", str(0.5 * SCALE))
+    async with world(tmp_path / "state", brains=("b1", "b2"), term=TERM) as it:
+        for number in range(3):
+            work = tmp_path / f"work-{number}"
+            work.mkdir()
+            async with session(it, EFFECT.format(seconds=2.0 * SCALE), work) as made:
+                await made.until_type("session.status_idle")
+                one_effect(work, made)
+                assert [each["outcome"] for each in made.data("agent.tool_result")] == ["ok"]
+        log = it.running["daemon"].log.read_text()
+        assert log.count("linked") > 6, "no link got old"
+        assert "link lost" not in log, "a link was cut rather than left"
