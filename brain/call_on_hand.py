@@ -18,6 +18,7 @@ from brain.transcript import Call, Hand, New
 from brain.watch import WatchHub
 from carpal.backoff import Backoff
 from carpal.errors import Broken, CarpalError, Unreachable
+from carpal.fault_points import point
 from carpal.status import Reason
 from carpal.v1 import hand_pb2, orchestrator_pb2
 
@@ -121,9 +122,11 @@ class CallOnHand:
             name=call.name,
             input=json.dumps(call.input).encode(),
         )
+        point("brain.execute.before_asked")
         async with aclosing(self._line.ask("execute", request)) as responses:
             async for response in responses:
                 if response.HasField("result"):
+                    point("brain.result.received")
                     result: hand_pb2.Result = response.result
                     return result
                 output = orchestrator_pb2.ToolOutput(call_id=call.call_id, chunk=response.output)

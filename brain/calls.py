@@ -18,6 +18,7 @@ from brain.results import gone, parted, settled
 from brain.transcript import Call, Hand, New
 from brain.watch import WatchHub
 from carpal.errors import CarpalError
+from carpal.fault_points import point
 from carpal.status import Reason
 
 log = logging.getLogger(__name__)
@@ -80,8 +81,12 @@ class Calls:
             return
         line = self._line(hand)
         on_hand = CallOnHand(call, line, self._driver, self._fleet, self._hub, sent=sent)
-        await self._driver.append(*await on_hand.outcome())
+        outcome = await on_hand.outcome()
+        point("brain.result.before_appended")
+        await self._driver.append(*outcome)
+        point("brain.result.appended")
         await line.acknowledge([call.call_id])
+        point("brain.result.acknowledged")
 
     async def _provision(self, call: Call) -> Hand | None:
         """The hand a call waits for; None when the call was settled without one."""

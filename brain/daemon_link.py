@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 from carpal.coalesce import Outbox
 from carpal.errors import CarpalError, from_status, refuse
+from carpal.fault_points import frame_points, point
 from carpal.identity import Identity
 from carpal.link import (
     CapacityChanged,
@@ -132,8 +133,10 @@ class DaemonLink:
             if isinstance(event, Greeted) and admit is not None:
                 self.hello = event.hello
                 self.capacity = event.hello.capacity
+                point("brain.link.before_welcomed")
                 welcome = await admit(self, event.hello, event.protocol)
                 self._link.welcome(welcome, time.monotonic())
+                point("brain.link.welcomed")
             else:
                 self._take(event)
         self._flush()
@@ -164,7 +167,9 @@ class DaemonLink:
 
     async def _write(self, context: Context) -> None:
         async for batch in self._outbox.frames():
+            frame_points("brain", batch, "before_written")
             await context.write(pb.ConnectResponse(messages=batch))
+            frame_points("brain", batch, "written")
 
     def _flush(self) -> None:
         for message, urgent in self._link.outgoing():

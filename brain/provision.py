@@ -19,6 +19,7 @@ from brain.transcript import Hand, New
 from brain.watch import WatchHub
 from carpal.backoff import Backoff
 from carpal.errors import CarpalError, Unreachable
+from carpal.fault_points import point
 from carpal.ids import new_id
 from carpal.status import Reason
 from carpal.v1 import hand_pb2, orchestrator_pb2
@@ -82,7 +83,9 @@ class Provisioner:
                 "sequence": result.sequence,
                 "note": result.note,
             }
+            point("brain.hand.before_provisioned")
             await self._driver.append(New("hand.provisioned", made))
+            point("brain.hand.provisioned")
             return hand
 
     async def _request(self, name: str) -> str:
@@ -106,7 +109,9 @@ class Provisioner:
             "config": spec.get("config") or {},
             "orphan_deadline": spec.get("orphan_deadline") or ORPHAN_DEADLINE,
         }
+        point("brain.hand.before_requested")
         await self._driver.append(New("hand.provision_requested", data))
+        point("brain.hand.requested")
         hand_id: str = data["hand_id"]
         return hand_id
 

@@ -36,6 +36,7 @@ from brain.tools import context_tools, meant
 from brain.transcript import Entry, New, Transcript
 from brain.watch import WatchHub
 from carpal.errors import CarpalError, refuse
+from carpal.fault_points import point
 from carpal.ids import new_id
 from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
@@ -142,7 +143,9 @@ class Runner:
             end = {"model_request_start_id": request_id, "is_error": True, "error": error}
             await self._driver.append(New("span.model_request_end", end))
             return answer
+        point("brain.intent.before_appended")
         await self._driver.append(*self._reply_events(request_id, answer))
+        point("brain.intent.appended")
         return Replied(answer.stop_reason)
 
     def _reply_events(self, request_id: str, reply: Reply) -> list[New]:

@@ -9,7 +9,7 @@ from google.rpc import status_pb2
 from carpal.errors import CarpalError, from_status, refuse
 from carpal.identity import Role, server_name
 from carpal.status import Reason
-from carpal.tls import IdentityFiles, channel_credentials
+from carpal.tls import Shown, channel_credentials
 
 _RETRY = """{"methodConfig": [{"name": [{}], "retryPolicy": {
   "maxAttempts": 3, "initialBackoff": "0.05s", "maxBackoff": "1s",
@@ -36,7 +36,7 @@ _WRITE_FAILED = "Internal error from Core"
 
 @asynccontextmanager
 async def dial(
-    address: str, role: Role, files: IdentityFiles, *, retry: bool = True
+    address: str, role: Role, files: Shown, *, retry: bool = True
 ) -> AsyncIterator[grpc.aio.Channel]:
     """A channel to a peer that must prove it has `role`.
 

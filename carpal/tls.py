@@ -7,15 +7,16 @@ a crash at any point leaves either the old identity or the new one.
 """
 
 import contextlib
+import fcntl
 import logging
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 import grpc
 from cryptography import x509
@@ -24,10 +25,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from carpal.errors import CarpalError, refuse
-from carpal.identity import Identity, identity_of
+from carpal.identity import Identity, Role, identity_of
 from carpal.status import Reason
 
 _log = logging.getLogger(__name__)
+
+_SCRATCH = ".candidate-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,34 @@ class Loaded:
     chain: bytes
     ca: bytes
     identity: Identity
+
+
+class Shown(Protocol):
+    """An identity to dial with: a folder of files, or one that is held in memory."""
+
+    def identity(self) -> Identity:
+        """Its claims, valid now or not."""
+        ...
+
+    def load_valid(self, now: datetime | None = None) -> Loaded:
+        """All of it; CERTIFICATE_EXPIRED or CONFIG_INVALID when it is not valid now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An identity in memory: what could not be saved is shown all the same."""
+
+    loaded: Loaded
+
+    def identity(self) -> Identity:
+        """See Shown."""
+        return self.loaded.identity
+
+    def load_valid(self, now: datetime | None = None) -> Loaded:
+        """See Shown."""
+        check_dates(self.loaded.identity, Path("in memory"), now or datetime.now(UTC))
+        return self.loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +114,23 @@ class IdentityFiles:
         """
         loaded = self._load() if self.exists() or not self.candidate.exists() else None
         if loaded is None and self.candidate.exists():
-            # A promotion was cut short between two files: finish it.
-            self.promote()
-            loaded = self._load()
+            loaded = self._finish()
         if loaded is None:
             raise _bad(self.certificate, f"is not the certificate of {self.key}")
         return loaded
+
+    def _finish(self) -> Loaded | None:
+        """A promotion was cut short between two files, or is under way: what it leads to."""
+        try:
+            with self.writing():
+                if self.candidate.exists():
+                    self.promote()
+        except (OSError, CarpalError) as error:
+            # No room, or someone else is at it: the candidate is whole until all is in place.
+            _log.warning("identity not in place yet", extra={"problem": str(error)})
+            with contextlib.suppress(CarpalError):
+                return self.candidate._load()
+        return self._load()
 
     def load_valid(self, now: datetime | None = None) -> Loaded:
         """`load`, and CERTIFICATE_EXPIRED or CONFIG_INVALID when it is not valid now."""
@@ -96,20 +138,43 @@ class IdentityFiles:
         check_dates(loaded.identity, self.certificate, now or datetime.now(UTC))
         return loaded
 
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Be the only one that changes the identity; CONFIG_INVALID while another does."""
+        private_folder(self.directory)
+        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise _bad(
+                    self.directory, "is being renewed by another process", "try again in a moment"
+                ) from None
+            yield
+        finally:
+            os.close(descriptor)
+
     def install(self, key: bytes, chain: bytes, ca: bytes) -> None:
         """Put a whole identity in place: stage, then promote."""
-        self.stage(key, chain, ca)
-        self.promote()
+        with self.writing():
+            self.stage(key, chain, ca)
+            self.promote()
 
     def stage(self, key: bytes, chain: bytes, ca: bytes) -> "IdentityFiles":
         """Write a candidate beside the identity, all or nothing, and return it."""
         private_folder(self.directory)
-        scratch = IdentityFiles(self.directory / f".candidate-{secrets.token_hex(4)}")
-        write_file(scratch.key, key)
-        write_file(scratch.certificate, chain)
-        write_file(scratch.ca, ca)
-        shutil.rmtree(self.candidate.directory, ignore_errors=True)
-        scratch.directory.rename(self.candidate.directory)
+        for left in self.directory.glob(f"{_SCRATCH}*"):  # by one that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        scratch = IdentityFiles(self.directory / f"{_SCRATCH}{secrets.token_hex(4)}")
+        try:
+            write_file(scratch.key, key)
+            write_file(scratch.certificate, chain)
+            write_file(scratch.ca, ca)
+            shutil.rmtree(self.candidate.directory, ignore_errors=True)
+            scratch.directory.rename(self.candidate.directory)
+        except OSError:
+            shutil.rmtree(scratch.directory, ignore_errors=True)
+            raise
         _sync_folder(self.directory)
         return self.candidate
 
@@ -197,15 +262,24 @@ def check_dates(identity: Identity, path: Path, now: datetime) -> None:
     if identity.expired(now):
         raise refuse(
             Reason.CERTIFICATE_EXPIRED,
-            f"the certificate {path} of {identity.uri} expired at {identity.not_after:%F %T} UTC",
+            f"the certificate {path} of {identity.uri} expired at {identity.not_after:%F %T} UTC, "
+            f"and it is {now:%F %T} here",
             path=str(path),
+            action=_anew(identity),
         )
     if identity.not_yet_valid(now):
         raise _bad(
             path,
-            f"is valid only from {identity.not_before:%F %T} UTC",
+            f"is valid only from {identity.not_before:%F %T} UTC, and it is {now:%F %T} here",
             "set this machine's clock",
         )
+
+
+def _anew(identity: Identity) -> str:
+    if identity.role is Role.DAEMON:
+        return "it renews itself as soon as a brain answers; check this machine's clock too"
+    command = f"carpal vault issue {identity.role} {identity.name}"
+    return f"run `{command}` on the vault's machine; check this machine's clock too"
 
 
 def server_credentials(files: IdentityFiles, require_client: bool = True) -> grpc.ServerCredentials:
@@ -224,9 +298,9 @@ def server_credentials(files: IdentityFiles, require_client: bool = True) -> grp
     )
 
 
-def channel_credentials(files: IdentityFiles) -> grpc.ChannelCredentials:
+def channel_credentials(shown: Shown) -> grpc.ChannelCredentials:
     """Credentials for one channel; after a rotation, dial anew. Raises as `load_valid`."""
-    loaded = files.load_valid()
+    loaded = shown.load_valid()
     return grpc.ssl_channel_credentials(loaded.ca, loaded.key_pem, loaded.chain)
 
 

@@ -77,7 +77,7 @@ async def run(
             ) as inventory:
                 welcomes = _Welcomes(files, ready_fd, me.name)
                 daemon = Daemon(
-                    files.identity,
+                    lambda: files.identity,
                     HandService(inventory, me.name, me.workspace),
                     inventory,
                     labels=config.labels,

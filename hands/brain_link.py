@@ -16,6 +16,7 @@ import grpc
 from carpal.client import from_rpc
 from carpal.coalesce import Outbox
 from carpal.errors import CarpalError, refuse, to_status
+from carpal.fault_points import frame_points, point
 from carpal.link import (
     Abandoned,
     BrainsChanged,
@@ -115,7 +116,9 @@ class BrainLink:
     async def _take(self, event: Event, group: asyncio.TaskGroup) -> None:
         match event:
             case Welcomed(welcome):
+                point("daemon.link.before_welcomed")
                 await self._on_welcome(welcome)
+                point("daemon.link.welcomed")
             case Requested(request):
                 task = group.create_task(self._answer(request))
                 self._answering[request.request_id] = task
@@ -137,9 +140,11 @@ class BrainLink:
         async for reply in dispatch.answer(self._service, request):
             if reply.last:
                 self._answering.pop(request.request_id, None)
+            point("daemon.reply.before_queued")
             self._link.reply(reply)
             self._tell_capacity()
             self._flush()
+            point("daemon.reply.queued")
 
     def _abandon(self, request_id: int) -> None:
         """Stop answering; the answer's end is still said, so that both ends forget it."""
@@ -178,7 +183,9 @@ class BrainLink:
     async def _write(self) -> None:
         try:
             async for batch in self._outbox.frames():
+                frame_points("daemon", batch, "before_written")
                 await self._stream.write(pb.ConnectRequest(messages=batch))
+                frame_points("daemon", batch, "written")
             await self._stream.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return  # the stream is over; the reader learns why

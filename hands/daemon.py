@@ -3,6 +3,10 @@
 It is linked to one brain at a time and obeys only a link newer than any
 before. The first attempt after a loss is jittered too, so that a brain's
 daemons do not come back in one instant.
+
+With a new certificate a new link is opened first, and only then the old one is
+ended: gRPC cannot change the certificate of a connection, and a call that goes
+on is asked about on the link that is there already.
 """
 
 import asyncio
@@ -15,11 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from carpal import __version__
 from carpal.backoff import Backoff
 from carpal.client import connected, dial
-from carpal.errors import CarpalError
+from carpal.errors import CarpalError, Unreachable, refuse
 from carpal.identity import Role
 from carpal.ids import new_id
 from carpal.link import PROTOCOL_MAX, PROTOCOL_MIN
-from carpal.tls import IdentityFiles
+from carpal.status import Reason
+from carpal.tls import Shown
 from carpal.v1 import orchestrator_pb2 as pb
 from hands.brain_link import BrainLink, capacity_of, connect
 from hands.dialling import Dialling
@@ -38,7 +43,7 @@ class Daemon:
 
     def __init__(
         self,
-        files: IdentityFiles,
+        shown: Callable[[], Shown],
         service: HandService,
         inventory: Inventory,
         *,
@@ -46,43 +51,123 @@ class Daemon:
         brains: Callable[[], list[str]],
         on_brains: Callable[[Sequence[str]], None],
         welcomed: Callable[[pb.Welcome], None],
+        refused: Callable[[CarpalError], None] = lambda _: None,
     ) -> None:
-        """`brains` gives the addresses to dial; `on_brains` is told which there are now.
+        """`shown` is the identity to dial with, asked for at each dial.
 
-        `welcomed` is told of each link.
+        `brains` gives the addresses to dial; `on_brains` is told which there are now.
+        `welcomed` is told of each link; `refused` of each that could not be made.
         """
-        self._files = files
+        self._shown = shown
         self._service = service
         self._inventory = inventory
         self._labels = labels
+        self._brains = brains
         self._dialling = Dialling(brains)
         self._on_brains = on_brains
         self._welcomed = welcomed
+        self._refused = refused
         self._instance_id = new_id("inst")
         self._link: BrainLink | None = None
         self._linked_at = 0.0
         """When the link was welcomed, on the monotonic clock; zero while it was not."""
+        self._address = ""
+        """Of the brain that was linked to last."""
+        self._serving: asyncio.Task[bool] | None = None
+        """The link that counts; a successor takes its place before it ends."""
+        self._tasks: set[asyncio.Task[bool]] = set()
+        """Every link that has not ended."""
+        self._succeeding = asyncio.Lock()
+        """Held while a successor is being made."""
+        self._succeeded = asyncio.Event()
         self._stopping = False
 
     async def run(self) -> None:
         """Until `stop`; what goes wrong with links is logged and tried again."""
         backoff = Backoff(first=_FIRST_WAIT)
-        while not self._stopping:
-            address = self._dialling.next()
-            self._linked_at = 0.0
-            asked_to_leave = False
-            try:
-                asked_to_leave = await self._serve(address)
-            except CarpalError as error:
-                log.warning(
-                    "link lost", extra={"brain": address, "reason": error.reason, "why": str(error)}
-                )
+        try:
+            while not self._stopping:
+                self._linked_at = 0.0
+                if self._serving is None:
+                    self._serving = self._start(self._dialling.next(), self._shown())
+                asked_to_leave = await self._until_over()
+                if self._linked_at:
+                    backoff.ended(time.monotonic() - self._linked_at)
+                # A brain that drains has spread its daemons itself.
+                if not self._stopping and not asked_to_leave:
+                    await self._rest(backoff.next())
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(
+        self, address: str, shown: Shown, welcomed: asyncio.Event | None = None
+    ) -> "asyncio.Task[bool]":
+        task = asyncio.create_task(self._serve(address, shown, welcomed), name=address)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _until_over(self) -> bool:
+        """Wait for the link's end, and for that of every link that takes its place.
+
+        Whether the brain asked for it.
+        """
+        asked_to_leave = False
+        while serving := self._serving:
+            await asyncio.wait({serving})
+            async with self._succeeding:  # the brain may end this one before it welcomes the next
+                if self._serving is serving:
+                    self._serving = None
+            error, asked_to_leave = _end_of(serving)
+            if self._serving is not None:
+                continue
+            address = serving.get_name()
             if self._linked_at:
                 self._dialling.left(address)
-                backoff.ended(time.monotonic() - self._linked_at)
-            # A brain that drains has spread its daemons itself.
-            if not self._stopping and not asked_to_leave:
-                await asyncio.sleep(backoff.next())
+            if error is not None:
+                self._refused(error)
+                about = {"brain": address, "reason": error.reason, "why": str(error)}
+                log.warning("link lost", extra=about)
+        return asked_to_leave
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait, unless a link is made meanwhile."""
+        self._succeeded.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._succeeded.wait()
+        except TimeoutError:
+            pass
+
+    async def relink(self, shown: Shown) -> None:
+        """Open a link with `shown`, then end the one there is: no call notices.
+
+        Asks the linked brain first, then the others. Raises what refused it, or
+        UNREACHABLE when none answered; then the link there is goes on.
+        """
+        failure = refuse(Reason.UNREACHABLE, "no brain is known")
+        async with self._succeeding:
+            for address in dict.fromkeys((self._address or self._brains()[0], *self._brains())):
+                welcomed = asyncio.Event()
+                serving = self._start(address, shown, welcomed)
+                welcoming = asyncio.create_task(welcomed.wait())
+                try:
+                    await asyncio.wait({serving, welcoming}, return_when=asyncio.FIRST_COMPLETED)
+                    if welcomed.is_set():
+                        self._serving = serving
+                        self._succeeded.set()
+                        return
+                finally:
+                    welcoming.cancel()
+                    if self._serving is not serving:
+                        serving.cancel()
+                        await asyncio.wait({serving})
+                failure = _end_of(serving)[0] or failure
+                if not isinstance(failure, Unreachable):
+                    break
+        raise failure
 
     def stop(self, reason: str) -> bool:
         """Take no new hands and end the link; supervisors and their calls go on.
@@ -96,23 +181,41 @@ class Daemon:
         self._link.end(reason)
         return True
 
-    async def _serve(self, address: str) -> bool:
-        """Until the link ends; whether the brain asked for that. Raises what it failed with."""
-        async with dial(address, Role.BRAIN, self._files, retry=False) as channel:
+    async def _serve(
+        self, address: str, shown: Shown, welcomed: asyncio.Event | None = None
+    ) -> bool:
+        """One link, from the dial to its end; whether the brain asked for that.
+
+        From its welcome on it is the one that counts. Raises what it failed with.
+        """
+
+        async def on_welcome(welcome: pb.Welcome) -> None:
+            older, self._link = self._link, link
+            self._address = address
+            await self._on_welcome(welcome)
+            if welcomed is not None:
+                welcomed.set()
+            if older is not None and older is not link:
+                older.end("a newer link took its place")
+
+        async with dial(address, Role.BRAIN, shown, retry=False) as channel:
             await connected(channel)
-            self._link = link = BrainLink(
+            link = BrainLink(
                 connect(channel),
                 f"the brain at {address}",
-                self._hello(),
+                self._hello(shown),
                 self._service,
                 self._inventory,
-                on_welcome=self._on_welcome,
+                on_welcome=on_welcome,
                 on_brains=self._told,
             )
+            if self._link is None:
+                self._link = link
             try:
                 await link.run()
             finally:
-                self._link = None
+                if self._link is link:
+                    self._link = None
         return link.asked_to_leave
 
     def _told(self, brains: Sequence[str]) -> None:
@@ -126,10 +229,10 @@ class Daemon:
         self._told(welcome.brains)
         self._welcomed(welcome)
 
-    def _hello(self) -> pb.Hello:
+    def _hello(self, shown: Shown) -> pb.Hello:
         journal = self._inventory.journal
         return pb.Hello(
-            daemon_id=self._files.identity().name,
+            daemon_id=shown.identity().name,
             instance_id=self._instance_id,
             boot_id=self._inventory.boot_id,
             journal_id=journal.journal_id,
@@ -143,6 +246,21 @@ class Daemon:
             inventory_digest=inventory_digest(self._inventory),
             last_epoch=int(journal.note(_LAST_EPOCH, "0")),
         )
+
+
+def _end_of(serving: "asyncio.Task[bool]") -> tuple[CarpalError | None, bool]:
+    """What a link failed with, and whether the brain asked for its end.
+
+    What is no refusal is raised.
+    """
+    if serving.cancelled():
+        return None, False
+    error = serving.exception()
+    if error is None:
+        return None, serving.result()
+    if isinstance(error, CarpalError):
+        return error, False
+    raise error
 
 
 def inventory_digest(inventory: Inventory) -> bytes:

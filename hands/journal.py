@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from carpal.fault_points import point
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS sessions (
@@ -104,7 +106,7 @@ class Journal:
 
     def keep_note(self, name: str, value: str) -> None:
         """Keep a small fact."""
-        with self._step() as db:
+        with self._step("journal", "noted") as db:
             db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
     # Sessions.
@@ -118,7 +120,7 @@ class Journal:
 
     def raise_epoch(self, session_id: str, epoch: int) -> None:
         """Note a higher epoch."""
-        with self._step() as db:
+        with self._step("session", "epoch_raised") as db:
             db.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?)", (session_id, epoch))
 
     # Hands.
@@ -140,7 +142,7 @@ class Journal:
 
     def provisioning(self, row: HandRow, session_id: str) -> None:
         """A hand is about to be made."""
-        with self._step() as db:
+        with self._step("hand", "provisioning") as db:
             db.execute(
                 "INSERT INTO hands (hand_id, state, type, workspace, digest, boot_id, provisioned,"
                 " orphan_deadline) VALUES (?, 'provisioning', ?, ?, ?, ?, ?, ?)",
@@ -151,7 +153,7 @@ class Journal:
 
     def provisioned(self, hand_id: str, facts: Mapping[str, Any], result: bytes) -> None:
         """It is there."""
-        with self._step() as db:
+        with self._step("hand", "provisioned") as db:
             db.execute(
                 "UPDATE hands SET state = 'live', facts = ?, result = ? WHERE hand_id = ?",
                 (json.dumps(dict(facts)), result, hand_id),
@@ -159,27 +161,27 @@ class Journal:
 
     def not_provisioned(self, hand_id: str) -> None:
         """It could not be made; the id may be tried again."""
-        with self._step() as db:
+        with self._step("hand", "not_provisioned") as db:
             db.execute("DELETE FROM hands WHERE hand_id = ?", (hand_id,))
             db.execute("DELETE FROM shares WHERE hand_id = ?", (hand_id,))
 
     def lost(self, hand_id: str, reason: str) -> None:
         """It died."""
-        with self._step() as db:
+        with self._step("hand", "lost") as db:
             db.execute(
                 "UPDATE hands SET state = 'lost', reason = ? WHERE hand_id = ?", (reason, hand_id)
             )
 
     def unshare(self, hand_id: str, session_id: str) -> None:
         """One session's share ended."""
-        with self._step() as db:
+        with self._step("hand", "unshared") as db:
             db.execute(
                 "DELETE FROM shares WHERE hand_id = ? AND session_id = ?", (hand_id, session_id)
             )
 
     def released(self, hand_id: str) -> None:
         """It was ended; only its id stays, never to be used again."""
-        with self._step() as db:
+        with self._step("hand", "released") as db:
             db.execute(
                 "UPDATE hands SET state = 'released', facts = '{}', result = NULL"
                 " WHERE hand_id = ?",
@@ -210,47 +212,51 @@ class Journal:
 
     def dropped(self, hand_id: str, call_id: str) -> None:
         """It waited in line when the daemon died: it was never accepted."""
-        with self._step() as db:
+        with self._step("call", "dropped") as db:
             db.execute("DELETE FROM calls WHERE hand_id = ? AND call_id = ?", (hand_id, call_id))
 
     def starting(self, hand_id: str, call_id: str) -> None:
         """The hand is about to be told."""
-        self._set_call(hand_id, call_id, "state = 'starting'")
+        self._set_call(hand_id, call_id, "starting", "state = 'starting'")
 
     def running(self, hand_id: str, call_id: str, pid: int, start_time: int) -> None:
         """It runs as that process."""
         change = "state = 'running', pid = ?, start_time = ?"
-        self._set_call(hand_id, call_id, change, pid, start_time)
+        self._set_call(hand_id, call_id, "running", change, pid, start_time)
 
     def terminal(self, hand_id: str, call_id: str, outcome: str, result: bytes) -> None:
         """It has a result."""
         change = "state = 'terminal', outcome = ?, result = ?"
-        self._set_call(hand_id, call_id, change, outcome, result)
+        self._set_call(hand_id, call_id, "terminal", change, outcome, result)
 
     def acknowledged(self, hand_id: str, call_id: str) -> None:
         """The result is in the log: it is freed; id, digest and outcome stay."""
-        self._set_call(hand_id, call_id, "state = 'acknowledged', result = NULL")
+        change = "state = 'acknowledged', result = NULL"
+        self._set_call(hand_id, call_id, "acknowledged", change)
 
     # How.
 
     def _new_call(self, hand_id: str, call_id: str, state: str, digest: bytes) -> None:
-        with self._step() as db:
+        with self._step("call", state) as db:
             db.execute(
                 "INSERT INTO calls (hand_id, call_id, state, digest, accepted)"
                 " SELECT ?, ?, ?, ?, value FROM meta WHERE name = 'sequence'",
                 (hand_id, call_id, state, digest),
             )
 
-    def _set_call(self, hand_id: str, call_id: str, change: str, *values: object) -> None:
-        with self._step() as db:
+    def _set_call(
+        self, hand_id: str, call_id: str, step: str, change: str, *values: object
+    ) -> None:
+        with self._step("call", step) as db:
             db.execute(
                 f"UPDATE calls SET {change} WHERE hand_id = ? AND call_id = ?",  # noqa: S608
                 (*values, hand_id, call_id),
             )
 
     @contextmanager
-    def _step(self) -> Iterator[sqlite3.Connection]:
-        """One change and its sequence number, together."""
+    def _step(self, thing: str, step: str) -> Iterator[sqlite3.Connection]:
+        """One change and its sequence number, together; between two fault points."""
+        point(f"daemon.{thing}.before_{step}")
         self._db.execute("BEGIN IMMEDIATE")
         try:
             self._db.execute("UPDATE meta SET value = value + 1 WHERE name = 'sequence'")
@@ -259,6 +265,7 @@ class Journal:
             self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
+        point(f"daemon.{thing}.{step}")
 
     def _hands(self, where: str, *values: object) -> Iterator[HandRow]:
         columns = (

@@ -35,6 +35,7 @@ if __name__ == "__main__":
 
 from hands.inside import tree
 from hands.inside.call import NEVER, Call, Event, Place
+from hands.inside.fault_points import point
 from hands.inside.output import compose
 from hands.inside.shell import Shell
 
@@ -114,7 +115,9 @@ class Supervisor:
         if call.given.get("restart"):
             self._restart(call)
         else:
+            point("supervisor.call.before_started")
             call.begin()
+            point("supervisor.call.started")
             self._emit(_started(call))
         self._settle(call)
 
@@ -129,7 +132,9 @@ class Supervisor:
             call.result["background"] += len(tree.descendants(*others))
         if call.lingers:
             self._lingering.append(call)
+        point("supervisor.result.kept")
         self._emit(_result(call))
+        point("supervisor.result.told")
 
     def _restart(self, call: Call) -> None:
         for old in self._lingering:
@@ -172,6 +177,7 @@ class Supervisor:
                 call = self._calls.get(message["call_id"])
                 if call and call.result:
                     del self._calls[message["call_id"]]
+                    point("supervisor.call.forgotten")
             case "contact":
                 self._contact = _boottime()
             case "end":
@@ -183,6 +189,7 @@ class Supervisor:
         if call_id not in self._seen:
             self._seen.add(call_id)
             self._calls[call_id] = call
+            point("supervisor.call.taken")
         elif call_id in self._calls:
             self._repeat(self._calls[call_id])
         else:
@@ -343,6 +350,7 @@ def main() -> None:
     for name in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         signal.signal(name, signal.SIG_IGN)
     listener = _bind(given.folder)
+    point("supervisor.hand.bound")
     _go_on_in_the_background(given.folder, listener)
     tree.become_subreaper()
     os.chdir("/")

@@ -1,9 +1,33 @@
-"""Faults for tests: what is left of a hand is found, and killed, by the folder it belongs to."""
+"""Faults for tests: processes found and killed, points armed, and a network that fails.
 
+What is left of a hand is found, and killed, by the folder it belongs to.
+`Points` arms the named points of `carpal/fault_points.py`. The network that
+fails is in `tests/fault_proxy.py`.
+"""
+
+import asyncio
 import contextlib
 import os
 import signal
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+from tests.fault_proxy import BOTH, FaultProxy, Way, fault_proxy
+
+__all__ = [
+    "BOTH",
+    "FaultProxy",
+    "Points",
+    "Way",
+    "fault_proxy",
+    "kill_tree",
+    "stopped",
+    "supervisors",
+    "tree",
+]
+
+# Processes.
 
 
 def supervisors(hands: Path) -> list[int]:
@@ -41,8 +65,69 @@ def _parent(pid: int) -> int:
     return int(fields[1]) if len(fields) > 1 else 0
 
 
+def _state(pid: int) -> bytes:
+    return b"".join(_read(pid, "stat").rpartition(b")")[2].split()[:1])
+
+
 def _read(pid: int, name: str) -> bytes:
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:
         return b""  # it ended meanwhile
+
+
+# Points in the code.
+
+_LOOK = 0.01
+"""Seconds between looks at whether a point was reached."""
+
+
+@dataclass(frozen=True)
+class Points:
+    """Fault points of processes that run with `environ`."""
+
+    folder: Path
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What the processes must be started with."""
+        self.folder.mkdir(exist_ok=True)
+        return {"CARPAL_FAULTS": str(self.folder)}
+
+    def arm(self, name: str, action: Literal["kill", "stop"]) -> None:
+        """The next process to reach the point gets SIGKILL or SIGSTOP, and no other after it."""
+        self.folder.mkdir(exist_ok=True)
+        ready = self.folder / f".{name}"
+        ready.write_text(action, encoding="utf-8")
+        ready.rename(self.folder / name)  # never seen half written
+
+    def disarm(self, name: str) -> bool:
+        """Whether the point was still armed; it is not any more."""
+        try:
+            (self.folder / name).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def taken(self, name: str) -> list[int]:
+        """Pids of those that reached the point while it was armed."""
+        found = self.folder.glob(f"{name}.*")
+        return [int(path.name.removeprefix(f"{name}.")) for path in found]
+
+    async def reached(self, name: str, seconds: float) -> int:
+        """Until a process reaches the point; its pid. It is dead or stopped, or about to be."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not (pids := self.taken(name)):  # noqa: ASYNC110 - nothing announces it
+                    await asyncio.sleep(_LOOK)
+        except TimeoutError:
+            raise AssertionError(f"nobody reached {name} in {seconds:g} s") from None
+        (self.folder / f"{name}.{pids[0]}").unlink()
+        return pids[0]
+
+
+async def stopped(pid: int, seconds: float) -> None:
+    """Until a process stands still."""
+    async with asyncio.timeout(seconds):
+        while _state(pid) not in (b"T", b""):  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(_LOOK)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from carpal.errors import invalid, refuse
+from carpal.fault_points import FOLDER
 from carpal.status import Reason
 from hands.api import (
     Description,
@@ -131,7 +132,7 @@ def _path() -> str:
 
 def _environment(order: Order) -> dict[str, str]:
     """All that a hand gets: nothing of the daemon's own but its PATH and who it runs as."""
-    user = {name: os.environ[name] for name in ("USER", "LOGNAME") if name in os.environ}
+    user = {name: os.environ[name] for name in ("USER", "LOGNAME", FOLDER) if name in os.environ}
     name, _, value = mark(order.folder).partition("=")
     return {
         **ALWAYS,

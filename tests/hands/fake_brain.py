@@ -36,17 +36,29 @@ class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
         self.epoch = 0
         self.brains: list[str] = []
         self.admits = True
+        self.supersedes: DaemonLink | None = None
+        """Ended before the next welcome, as a brain does with an older link."""
         self.links: asyncio.Queue[DaemonLink] = asyncio.Queue()
+        self.ended: set[str] = set()
+        """Daemons of which a link ended."""
 
     async def Connect(  # type: ignore[override] # it writes by context
         self, request_iterator: AsyncIterator[pb.ConnectRequest], context: Context
     ) -> None:
         link = DaemonLink(caller(context), lambda: self.lease_left)
-        await link.serve(request_iterator, context, self._admit)
+        try:
+            await link.serve(request_iterator, context, self._admit)
+        finally:
+            self.ended.add(link.daemon_id)
 
     async def _admit(self, link: DaemonLink, _hello: pb.Hello, protocol: int) -> pb.Welcome:
         if not self.admits:
             raise refuse(Reason.UNAVAILABLE, "this brain stops")
+        if older := self.supersedes:
+            self.supersedes = None
+            older.end(refuse(Reason.LINK_SUPERSEDED, "a newer link came"))
+            while link.daemon_id not in self.ended:  # noqa: ASYNC110 - the daemon has heard of it
+                await asyncio.sleep(0)
         self.epoch += 1
         welcome = pb.Welcome(
             protocol=protocol, epoch=self.epoch, brain=self.name, brains=self.brains
