@@ -8,6 +8,8 @@ slice goes from its own events to its ancestors' and back only as far as it is a
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 
+from carpal.errors import refuse
+from carpal.status import Reason
 from sessiond.rows import EventRow, LeaseRow, SessionRow, Slice, SliceQuery
 from sessiond.sql.blobs import SqlBlobReader
 from sessiond.sql.connection import Connection, Row, marks
@@ -98,12 +100,20 @@ class SqlReader:
         size = 0
         if types == []:
             return Slice([], session.head, more=False)
+        low, high = max(query.low, 0), min(query.high, session.head + 1)
         with closing(self._walk(session, query, types)) as found:
             for event in found:
+                if types is None:
+                    read = len(events)
+                    _check(
+                        event.position, high - 1 - read if query.newest_first else low + 1 + read
+                    )
                 size += len(event.data)
                 if len(events) == query.limit or (events and size > query.max_bytes):
                     return Slice(events, session.head, more=True)
                 events.append(event)
+        if types is None:
+            _check(len(events), max(0, high - low - 1))
         return Slice(events, session.head, more=False)
 
     def with_work(self) -> list[SessionRow]:
@@ -159,6 +169,12 @@ def slice_statement(
         f"ORDER BY position {order} LIMIT $5"
     )
     return statement, (span.chunk, number, span.low, span.high, query.limit + 1, *values)
+
+
+def _check(found: int, expected: int) -> None:
+    """DATA_CORRUPT when there is another position, or are fewer, than there must be."""
+    if found != expected:
+        raise refuse(Reason.DATA_CORRUPT, "the store is damaged: a part of the log is not found")
 
 
 def _among(types: Types, first: int) -> tuple[str, Sequence[int | str]]:

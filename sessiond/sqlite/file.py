@@ -12,7 +12,7 @@ import apsw
 
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
-from sessiond.sql.check import check_heads
+from sessiond.sql.check import check_logs
 from sessiond.sql.schema import VERSION
 from sessiond.sqlite.connection import RESERVED, SqliteConnection, open_raw, sqlite_errors
 from sessiond.sqlite.lock import StoreLock, damaged
@@ -100,7 +100,7 @@ def keep_as_found(connection: SqliteConnection) -> None:
 
 
 def check_whole(path: Path, connection: SqliteConnection, name: Path | None = None) -> None:
-    """DATA_CORRUPT unless every page is what was written, and every head is its log's end.
+    """DATA_CORRUPT unless every page is what was written, and every log is found whole.
 
     `name` is the file to blame, when it is not this one.
     """
@@ -115,7 +115,7 @@ def check_whole(path: Path, connection: SqliteConnection, name: Path | None = No
         with sqlite_errors(raw):
             said = raw.execute("PRAGMA quick_check(1)").fetchall()
             wrong = "" if said == [("ok",)] else str(said[0][0])
-        wrong = wrong or check_heads(connection)
+        wrong = wrong or check_logs(connection)
     except StoreBroken as error:
         if not isinstance(error.__cause__, apsw.InterruptError):
             raise

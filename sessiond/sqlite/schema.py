@@ -52,6 +52,7 @@ WHEN NEW.first IS NOT
                     (SELECT chunk FROM spans WHERE session = NEW.session
                      ORDER BY first DESC LIMIT 1)),
                  (SELECT max(upto) FROM lineage WHERE fork = NEW.session), 0)
+  OR EXISTS (SELECT 1 FROM spans WHERE session = NEW.session AND first >= NEW.first)
   OR EXISTS (SELECT 1 FROM events WHERE chunk = NEW.chunk AND session = NEW.session)
 BEGIN SELECT RAISE(ABORT, 'a span begins after the one before it, in another chunk'); END;
 CREATE TRIGGER spans_are_not_changed BEFORE UPDATE ON spans

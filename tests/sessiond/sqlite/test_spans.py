@@ -1,14 +1,19 @@
 """Sessions whose events are in many chunks of the index read as if they were in one."""
 
+import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from carpal.errors import CarpalError
+from carpal.status import Reason
 from sessiond.rows import SliceQuery
 from sessiond.rules.removal import purge
 from sessiond.sql import erasing, spans
 from sessiond.sqlite.store import SqliteStore
-from tests.sessiond.desk import Desk, message
+from tests.sessiond.clocks import FakeClock
+from tests.sessiond.desk import Desk, message, refused
 from tests.sessiond.keeping import delete, fork, redact, sweep
 from tests.sessiond.stores import OpenStore
 
@@ -115,3 +120,65 @@ def test_what_a_fork_shares_stays_and_all_else_goes_span_by_span(
         )
         assert left == [(0,)]
     assert len(filled.log("sesn_2")) == filled.session("sesn_2").head
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "DELETE FROM spans WHERE session = 1 AND first = 1",
+        "DELETE FROM spans WHERE session = 1 AND first = (SELECT first FROM spans LIMIT 1, 1)",
+        "DELETE FROM spans WHERE session = 1 AND first = (SELECT max(first) FROM spans)",
+        "DELETE FROM spans WHERE session = 1",
+        "UPDATE spans SET chunk = chunk + 1 WHERE session = 1 AND first = 1",
+        "UPDATE spans SET first = 29 WHERE session = 1 AND first = (SELECT max(first) FROM spans)",
+        "INSERT INTO spans VALUES (1, 9999, 1)",
+    ],
+)
+def test_spans_that_are_not_what_they_were_are_refused_and_nothing_is_passed_over(
+    filled: Desk, tmp_path: Path, edit: str
+) -> None:
+    store, before = filled.store, filled.log("sesn_1")
+    assert isinstance(store, SqliteStore)
+    guards = "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'spans'"
+    for (name,) in store._connection.execute(guards):
+        store._connection.execute(f"DROP TRIGGER {name}")
+    store._connection.execute(edit)
+    reasons: list[str] = []
+    for newest_first in (False, True):
+        with closing(store.reader()) as reader:
+            query = SliceQuery(newest_first=newest_first, limit=1000)
+            try:
+                found = reader.slice(filled.session("sesn_1"), query).events
+            except CarpalError as error:
+                reasons.append(error.reason)
+            else:
+                assert sorted(found, key=lambda event: event.position) == before
+    assert set(reasons) <= {Reason.DATA_CORRUPT}
+    with refused(Reason.DATA_CORRUPT) as refusal:
+        as_after_a_kill(tmp_path)
+    assert "the log of session sesn_1 is not where it is said to be" in str(refusal.value)
+
+
+def test_tombstones_whose_events_went_in_part_are_whole_at_a_start(
+    filled: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasing, "PURGE_EVENTS", 5)
+    shared = filled.log("sesn_1")[:3]
+    fork(filled, "sesn_1", 3, "sesn_fork")
+    filled.append("sesn_fork", message("own"))
+    fork(filled, "sesn_fork", 4, "sesn_fork_of_fork")
+    for name in ("sesn_1", "sesn_fork"):
+        delete(filled, name)
+    assert not filled.run(lambda tx: purge(tx, "sesn_1"))
+    for _ in range(2):
+        with closing(as_after_a_kill(tmp_path)) as store:
+            assert Desk(store, filled.clock).log("sesn_fork_of_fork")[:3] == shared
+        sweep(filled)
+
+
+def as_after_a_kill(folder: Path) -> SqliteStore:
+    """Another store, of what is on the disk."""
+    killed = folder / "killed"
+    shutil.rmtree(killed, ignore_errors=True)
+    shutil.copytree(folder, killed, ignore=shutil.ignore_patterns("*-shm", "killed"))
+    return SqliteStore(killed / "sessions.db", FakeClock())

@@ -89,6 +89,14 @@ def test_the_store_itself_refuses_to_change_remove_or_skip(
     assert desk.log() == before
 
 
+def test_an_empty_span_lets_no_other_be_replaced(desk: Desk, tool: sqlite3.Connection) -> None:
+    before = desk.log()
+    tool.execute("INSERT INTO spans VALUES (1, 4, 8)")  # as before the event at 4
+    with pytest.raises(sqlite3.IntegrityError, match="a span begins"):
+        tool.execute("INSERT OR REPLACE INTO spans VALUES (1, 1, 9)")
+    assert desk.log() == before
+
+
 def test_a_flipped_bit_is_never_read_as_if_it_were_written(
     desk: Desk, tool: sqlite3.Connection
 ) -> None:
