@@ -27,8 +27,9 @@ M = TypeVar("M", bound=Sized)
 class Outbox(Generic[M]):
     """Messages waiting for their one writer; urgent ones go first."""
 
-    def __init__(self, frame_bytes: int = FRAME_BYTES) -> None:
-        self._frame_bytes = frame_bytes
+    def __init__(self, frame_bytes: int | None = None) -> None:
+        """`frame_bytes` takes the place of FRAME_BYTES."""
+        self._frame_bytes = FRAME_BYTES if frame_bytes is None else frame_bytes
         self._urgent: deque[M] = deque()
         self._queue: deque[M] = deque()
         self._ready = asyncio.Event()

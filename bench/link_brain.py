@@ -1,0 +1,133 @@
+"""The brain's end of links, as a brain has it, in the process that measures; on a real sessiond."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from pathlib import Path
+
+import grpc
+
+from bench.daemons import name
+from bench.echo_peers import PAYLOAD
+from bench.sessiond_process import sessiond
+from brain.directory import Directory
+from brain.fleet import Fleet
+from brain.hands_at import Peers
+from brain.leases import LeaseKeeper
+from brain.orchestrator import OrchestratorService
+from brain.watch import WatchHub
+from carpal.client import dial
+from carpal.identity import Role
+from carpal.ids import new_id
+from carpal.server import serve
+from carpal.tls import IdentityFiles, server_credentials
+from carpal.v1 import hand_pb2, orchestrator_pb2_grpc, session_pb2_grpc
+from tests.pki import Pki
+
+_INPUT = b'{"text": "' + PAYLOAD.encode() + b'"}'
+_TERM = 10.0
+_DRIVER = hand_pb2.Driver(session_id="bench", epoch=1, workspace="default")
+
+
+class LinkBrain:
+    """Daemons link to it; it executes on their hands."""
+
+    def __init__(self, fleet: Fleet, address: str, uri: str) -> None:
+        self.fleet = fleet
+        self.address = address
+        self._uri = uri
+        self._hands: dict[str, str] = {}
+
+    async def linked(self, count: int, seconds: float, first: int = 0) -> int:
+        """How many of so many daemons are linked, once all are or after so long."""
+        until = time.monotonic() + seconds
+        wanted = [name(number) for number in range(first, first + count)]
+        while time.monotonic() < until:
+            if sum(map(self.fleet.has, wanted)) == count:
+                break
+            await asyncio.sleep(0.05)
+        return sum(map(self.fleet.has, wanted))
+
+    async def provision(self, daemon: str) -> None:
+        """Give a daemon a hand to execute on."""
+        request = hand_pb2.ProvisionRequest(driver=_DRIVER, hand_id=new_id("hand"), type="echo")
+        async with aclosing(self._line(daemon).call("provision", request)) as answers:
+            async for _ in answers:
+                pass
+        self._hands[daemon] = request.hand_id
+
+    async def echo(self, daemon: str) -> None:
+        """One call with 200 bytes there and back; RuntimeError when its result is another."""
+        request = self._request(daemon, "echo", _INPUT)
+        async with aclosing(self._line(daemon).call("execute", request)) as answers:
+            async for answer in answers:
+                if answer.HasField("result") and answer.result.content == PAYLOAD:
+                    return
+        raise RuntimeError("the echo was another")
+
+    async def flood(self, daemon: str, blocks: int) -> int:
+        """One call that gives so many blocks of 64 KiB; how many bytes came."""
+        request = self._request(daemon, "flood", b'{"blocks": %d}' % blocks)
+        size = 0
+        async with aclosing(self._line(daemon).call("execute", request)) as answers:
+            async for answer in answers:
+                if answer.HasField("output"):
+                    size += len(answer.output.data) + answer.output.dropped_bytes
+        return size
+
+    def _line(self, daemon: str):  # type: ignore[no-untyped-def] # Linked, which brain keeps to itself
+        return self.fleet.linked(daemon, self._uri)
+
+    def _request(self, daemon: str, tool: str, given: bytes) -> hand_pb2.ExecuteRequest:
+        return hand_pb2.ExecuteRequest(
+            driver=_DRIVER,
+            hand_id=self._hands[daemon],
+            call_id=new_id("sevt"),
+            name=tool,
+            input=given,
+        )
+
+
+def identities(folder: Path) -> tuple[Pki, IdentityFiles]:
+    """An authority, and the brain's identity; sessiond's is where it looks for it."""
+    pki = Pki(folder / "pki")
+    pki.issue(Role.SESSIOND, "sessiond", directory=folder / "state/sessiond/identity")
+    files = pki.issue(Role.BRAIN, "brain-1", directory=folder / "state/brain/brain-1/identity")
+    return pki, files
+
+
+@asynccontextmanager
+async def link_brain(folder: Path, files: IdentityFiles) -> AsyncIterator[LinkBrain]:
+    """A brain that serves links, and nothing else."""
+    me = files.identity()
+    with sessiond(folder / "state") as store:
+        async with AsyncExitStack() as stack:
+            channel = await stack.enter_async_context(dial(store.address, Role.SESSIOND, files))
+            sessions = session_pb2_grpc.SessionStub(channel)
+            keeper = LeaseKeeper(sessions, _TERM)
+            peers = Peers(files)
+            stack.push_async_callback(peers.close)
+            directory = Directory(sessions)
+            fleet = Fleet(directory, keeper, peers, me)
+            service = OrchestratorService(
+                sessions, fleet, WatchHub(), peers, me=me, lease_left=lambda: _TERM
+            )
+
+            def register(server: grpc.aio.Server) -> None:
+                orchestrator_pb2_grpc.add_OrchestratorServicer_to_server(service, server)
+
+            server = await stack.enter_async_context(
+                serve("127.0.0.1:0", server_credentials(files), register)
+            )
+            keeper.address = server.address
+            async with asyncio.TaskGroup() as group:
+                working = [
+                    group.create_task(keeper.run()),
+                    group.create_task(directory.follow_daemons()),
+                    group.create_task(directory.follow_brains(fleet.tell_brains)),
+                ]
+                yield LinkBrain(fleet, server.address, me.uri)
+                fleet.end_links(None)
+                for task in working:
+                    task.cancel()
