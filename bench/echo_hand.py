@@ -4,8 +4,19 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hands.api import Call, Description, Hand, Health, Order, Outcome, Output, Provisioned, Result
-from hands.api import Step, Tool
+from hands.api import (
+    Call,
+    Description,
+    Hand,
+    Health,
+    Order,
+    Outcome,
+    Output,
+    Provisioned,
+    Result,
+    Step,
+    Tool,
+)
 
 _BLOCK = bytes(range(33, 97)) * 1024
 """64 KiB of a flood."""

@@ -7,7 +7,6 @@ mutual TLS, as we do; MCP speaks plain HTTP, which only helps it.
 import asyncio
 import socket
 import ssl
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -41,18 +40,20 @@ Call = Callable[[], Awaitable[object]]
 @asynccontextmanager
 async def peer(kind: str, pki: Path, client: IdentityFiles) -> AsyncIterator[Call]:
     """One call of a peer, which serves until the block ends. `pki` has its identity."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.echo_peers", kind, str(pki)], stdout=subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bench.echo_peers", kind, str(pki)),
+        stdout=asyncio.subprocess.PIPE,
     )
     try:
         assert process.stdout is not None
-        port = int(await asyncio.to_thread(process.stdout.readline))
+        async with asyncio.timeout(_SECONDS):
+            port = int(await process.stdout.readline())
         async with _CLIENTS[kind](port, client) as call:
             await _until_it_answers(call)
             yield call
     finally:
         process.kill()
-        process.wait(_SECONDS)
+        await process.wait()
 
 
 async def _until_it_answers(call: Call) -> None:

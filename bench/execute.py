@@ -130,7 +130,7 @@ async def p50(call: Callable[[], Awaitable[object]], calls: int) -> float:
 
 
 async def _coalesced(stack: AsyncExitStack, folder: Path, brain: LinkBrain, size: Size) -> float:
-    """Calls a second of many callers on one link, over those with a frame for each message."""
+    """Questions a second of many callers on one link, over those with a frame for each message."""
     other = size.many + size.storm
     whole, coalesce.FRAME_BYTES = coalesce.FRAME_BYTES, 1
     try:
@@ -142,7 +142,7 @@ async def _coalesced(stack: AsyncExitStack, folder: Path, brain: LinkBrain, size
     for _ in range(size.rounds):
         together = await _rate(brain, name(0), size.calls * 4)
         apart = await _rate(brain, name(other), size.calls * 2)
-        print(f"one link, {_CALLERS} callers: {together:,.0f} calls/s, uncoalesced {apart:,.0f}")
+        print(f"one link, {_CALLERS} callers: {together:,.0f} /s, uncoalesced {apart:,.0f} /s")
         ratios.append(together / apart)
     return statistics.median(ratios)
 
@@ -152,7 +152,7 @@ async def _rate(brain: LinkBrain, daemon: str, calls: int) -> float:
 
     async def caller() -> None:
         for _ in left:
-            await brain.echo(daemon)
+            await brain.ask(daemon)
 
     began = time.perf_counter()
     async with asyncio.TaskGroup() as group:

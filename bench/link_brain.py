@@ -66,6 +66,13 @@ class LinkBrain:
                     return
         raise RuntimeError("the echo was another")
 
+    async def ask(self, daemon: str) -> None:
+        """A question there and back that no journal is written for: the link alone."""
+        request = hand_pb2.ProbeRequest(type="echo")
+        async with aclosing(self._line(daemon).call("probe", request)) as answers:
+            async for _ in answers:
+                pass
+
     async def flood(self, daemon: str, blocks: int) -> int:
         """One call that gives so many blocks of 64 KiB; how many bytes came."""
         request = self._request(daemon, "flood", b'{"blocks": %d}' % blocks)

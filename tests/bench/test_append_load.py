@@ -1,7 +1,7 @@
 """The benchmark's load: it waits for what is on the way, and for nothing that has come."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import deque
 from typing import Any
 
 import pytest
@@ -15,32 +15,37 @@ IN_FLIGHT = 4
 
 
 class Prompt:
-    """Acknowledges each frame before the load is asked for the next one."""
+    """Acknowledges each frame as soon as it is written."""
 
     def __init__(self, refusal: str = "") -> None:
         self.most = 0
         self._refusal = refusal
+        self._acks: deque[pb.AppendResponse] = deque()
 
-    async def Append(
-        self,
-        frames: AsyncIterator[pb.AppendRequest],
-        timeout: float,  # noqa: ASYNC109 - as gRPC calls it
-    ) -> AsyncIterator[pb.AppendResponse]:
-        async for frame in frames:
-            self.most = max(self.most, len(frame.groups))
-            response = pb.AppendResponse()
-            for group in frame.groups:
-                ack = response.acks.add(sequence=group.sequence)
-                if self._refusal:
-                    ack.status.message = self._refusal
-            yield response
+    def Append(self, timeout: float) -> "Prompt":
+        return self
+
+    async def write(self, frame: pb.AppendRequest) -> None:
+        self.most = max(self.most, len(frame.groups))
+        response = pb.AppendResponse()
+        for group in frame.groups:
+            ack = response.acks.add(sequence=group.sequence)
+            if self._refusal:
+                ack.status.message = self._refusal
+        self._acks.append(response)
+
+    async def read(self) -> pb.AppendResponse:
+        return self._acks.popleft()
+
+    async def done_writing(self) -> None:
+        assert not self._acks, "an ack was not read"
 
 
 def load(stub: Any) -> Load:
     return Load(stub, {"one": 1, "two": 1}, IN_FLIGHT, 0.05)
 
 
-async def test_an_ack_that_comes_while_a_frame_is_sent_is_not_waited_for_again() -> None:
+async def test_a_load_keeps_as_many_in_flight_as_it_may_and_reads_every_ack() -> None:
     stub = Prompt()
     measured = load(stub)
     async with asyncio.timeout(AT_ONCE):
