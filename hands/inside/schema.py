@@ -67,7 +67,9 @@ def _check_object(schema: Schema, value: dict[str, object], field: str) -> Probl
 def _check_text(schema: Schema, value: str, where: str) -> Problem | None:
     if len(value) < _bound(schema, "minLength", 0):
         return Problem(where, "must not be empty")
-    if any("\ud800" <= letter <= "\udfff" for letter in value):
+    try:
+        value.encode()  # to look at each letter would hold up all else for a long text
+    except UnicodeEncodeError:
         return Problem(where, "holds half of a surrogate pair")
     return None
 
