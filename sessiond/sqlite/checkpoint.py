@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import apsw
 
-from sessiond.sqlite.connection import BUSY_MS, open_raw
+from sessiond.sqlite.connection import BUSY_MS, open_raw, sqlite_errors
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,10 @@ class Checkpointer:
         self, path: str, committed: Callable[[int], None], copied_back: Callable[[], None]
     ) -> None:
         """`committed` is told the log's length in frames after each commit; `copied_back` that
-        all of it is in the file. The first in the writing thread, the second in another."""
+        all of it is in the file. The first in the writing thread, the second in another.
+
+        StoreBroken or StoreFull when there is no second connection to the file.
+        """
         self.pages = 0
         """In the log, as of the last commit."""
         self.erasing = True
@@ -53,7 +56,8 @@ class Checkpointer:
         self._retry_at = RESET_PAGES
         self._copy_at = _CHECKPOINT_PAGES
         self._connection = open_raw(path)
-        self._connection.pragma("schema_version")  # unread, it knows of no log to copy
+        with sqlite_errors(self._connection):
+            self._connection.pragma("schema_version")  # unread, it knows of no log to copy
         self._wanted = threading.Event()
         self._copying = False
         self._stopped = False

@@ -15,7 +15,7 @@ from sessiond.sql.reader import SqlReader
 from sessiond.sql.transaction import SqlTransaction
 from sessiond.sqlite.checkpoint import Checkpointer
 from sessiond.sqlite.connection import SqliteConnection
-from sessiond.sqlite.file import open_store, refusal
+from sessiond.sqlite.file import keep_as_found, open_store, refusal
 from sessiond.sqlite.lock import StoreLock
 from sessiond.store import Reader, StoreBroken, StoreFull, Transaction
 
@@ -34,13 +34,19 @@ class SqliteStore:
         self._lock = StoreLock.soon(path)
         try:
             self._connection = open_store(path, self._lock)
+            try:
+                self._checkpointer = Checkpointer(
+                    str(path), self._lock.committed, self._lock.copied_back
+                )
+            except (StoreBroken, StoreFull) as error:
+                keep_as_found(self._connection)
+                raise refusal(path, error) from error
         except BaseException:
             self._lock.close()
             raise
         self._transaction = SqlTransaction(
             self._connection, blob="BLOB", sole_writer=True, chunked=True
         )
-        self._checkpointer = Checkpointer(str(path), self._lock.committed, self._lock.copied_back)
         self._connection.raw.set_wal_hook(self._checkpointer.wal_grew)
 
     def restart(self) -> None:

@@ -10,11 +10,13 @@ from types import SimpleNamespace
 import apsw
 import pytest
 
+from carpal.status import Reason
 from sessiond.sqlite import checkpoint as sqlite_checkpoint
 from sessiond.sqlite.store import SqliteStore
+from sessiond.store import StoreBroken
 from tests.pace import AT_ONCE
 from tests.sessiond.clocks import FakeClock
-from tests.sessiond.desk import Desk, message
+from tests.sessiond.desk import Desk, message, refused
 
 
 def test_a_long_read_keeps_the_log_growing_but_no_commit_waiting(
@@ -173,3 +175,17 @@ def test_the_log_is_written_over_and_not_made_longer_under_constant_load(
     assert max(pages) < 8 * 60 + 20
     assert sum(after < before for before, after in pairwise(pages)) > 3, "it began anew"
     store.close()
+
+
+def test_a_start_without_a_connection_to_copy_by_is_refused_by_name_and_lets_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(path: str) -> apsw.Connection:
+        raise StoreBroken(f"{path} cannot be opened")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite_checkpoint, "open_raw", none)
+        with refused(Reason.CONFIG_INVALID) as error:
+            SqliteStore(tmp_path / "s.db", FakeClock())
+    assert str(tmp_path / "s.db") in str(error.value)
+    SqliteStore(tmp_path / "s.db", FakeClock()).close()
