@@ -221,6 +221,26 @@ class Fleet:
         ]
         return sorted(known, key=lambda d: d.daemon_id)
 
+    def daemon(self, daemon_id: str, workspace: str) -> pb.DaemonInfo:
+        """One of a workspace's daemons; DAEMON_NOT_FOUND when there is none of that name."""
+        for known in self.daemons(workspace):
+            if known.daemon_id == daemon_id:
+                return known
+        raise refuse(Reason.DAEMON_NOT_FOUND, f"no daemon {daemon_id!r}")
+
+    async def drain_hands(
+        self, info: pb.DaemonInfo, request: pb.DrainDaemonRequest
+    ) -> pb.DaemonInfo:
+        """Tell a daemon linked here to take no new hands, or to take them again."""
+        link = self._links.get(info.daemon_id)
+        if link is None:
+            raise refuse(Reason.DAEMON_NOT_LINKED, f"daemon {info.daemon_id} is not linked here")
+        order = pb.DrainHandsRequest(reason=request.reason, lift=request.lift)
+        asking = self.linked(info.daemon_id, self._me.uri).call("drain_hands", order)
+        answer: pb.DrainHandsResponse = await one(asking)
+        link.capacity = answer.capacity
+        return self._linked_info(link)
+
     async def _describe(self, daemon_id: str, workspace: str) -> hand_pb2.DescribeResponse:
         row = self.directory.daemons.get(daemon_id)
         key = (daemon_id, row.lease.epoch if row else 0)

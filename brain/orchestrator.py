@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 _STORE_LIMIT = 10.0
 """Seconds sessiond has to answer."""
+_HOP_LIMIT = 3.0
+"""Seconds another brain has to answer."""
 _INVENTORY_LIMIT = 5.0
 """Seconds a daemon has to list its hands before it is left out."""
 
@@ -29,7 +31,6 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
     """Connect, Watch, Wake and the lists."""
 
     Attach = not_built
-    DrainDaemon = not_built
     QuarantineDaemon = not_built
     ReadBlob = not_built
     WriteBlob = not_built
@@ -91,9 +92,45 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
     async def ListDaemons(
         self, request: pb.ListDaemonsRequest, context: Context
     ) -> pb.ListDaemonsResponse:
-        """The workspace's daemons, wherever they are linked."""
-        workspace = _workspace(request.workspace, caller(context))
-        return pb.ListDaemonsResponse(daemons=self._fleet.daemons(workspace))
+        """The workspace's daemons, wherever they are linked, as the brains there know them."""
+        who = caller(context)
+        workspace = _workspace(request.workspace, who)
+        known = {each.daemon_id: each for each in self._fleet.daemons(workspace)}
+        if who.role is not Role.BRAIN:  # a brain that asks is itself the one hop
+            elsewhere = {each.address for each in known.values() if self._is_elsewhere(each)}
+            for told in await asyncio.gather(*(self._told_at(a, workspace) for a in elsewhere)):
+                known |= {each.daemon_id: each for each in told if each.daemon_id in known}
+        return pb.ListDaemonsResponse(daemons=list(known.values()))
+
+    async def DrainDaemon(
+        self, request: pb.DrainDaemonRequest, context: Context
+    ) -> pb.DrainDaemonResponse:
+        """Tell a daemon to take no new hands, or to take them again."""
+        who = caller(context)
+        workspace = _workspace(request.workspace, who)
+        info = self._fleet.daemon(request.daemon_id, workspace)
+        if who.role is not Role.BRAIN and self._is_elsewhere(info):
+            stub = await self._peers.orchestrator(info.address)
+            request.workspace = workspace
+            with rpc_errors(f"the brain at {info.address}"):
+                answer: pb.DrainDaemonResponse = await stub.DrainDaemon(request, timeout=_HOP_LIMIT)
+                return answer
+        return pb.DrainDaemonResponse(daemon=await self._fleet.drain_hands(info, request))
+
+    def _is_elsewhere(self, info: pb.DaemonInfo) -> bool:
+        return info.state != "gone" and not self._fleet.has(info.daemon_id)
+
+    async def _told_at(self, address: str, workspace: str) -> list[pb.DaemonInfo]:
+        """The daemons linked at another brain; none when it does not answer."""
+        stub = await self._peers.orchestrator(address)
+        request = pb.ListDaemonsRequest(workspace=workspace)
+        try:
+            with rpc_errors(f"the brain at {address}"):
+                told = (await stub.ListDaemons(request, timeout=_HOP_LIMIT)).daemons
+        except CarpalError as error:
+            log.info("a brain's daemons are told from here", extra={"why": str(error)})
+            return []
+        return [each for each in told if each.address == address]
 
     async def ListHands(
         self, request: pb.OrchestratorListHandsRequest, context: Context

@@ -60,7 +60,7 @@ METHODS: dict[str, frozenset[Role]] = {
     "/carpal.v1.Orchestrator/Watch": _OPERATOR_BRAIN,
     "/carpal.v1.Orchestrator/ListDaemons": _OPERATOR_BRAIN,
     "/carpal.v1.Orchestrator/ListHands": _OPERATOR_BRAIN,
-    "/carpal.v1.Orchestrator/DrainDaemon": _OPERATOR,
+    "/carpal.v1.Orchestrator/DrainDaemon": _OPERATOR_BRAIN,
     "/carpal.v1.Orchestrator/QuarantineDaemon": _OPERATOR,
     "/carpal.v1.Orchestrator/ReadBlob": _DAEMON,
     "/carpal.v1.Orchestrator/WriteBlob": _DAEMON,

@@ -162,7 +162,7 @@ class BrainLink:
         self._end(None)
 
     def _tell_capacity(self) -> None:
-        capacity = capacity_of(self._inventory)
+        capacity = self._inventory.capacity
         if capacity != self._capacity:
             self._capacity = capacity
             self._link.capacity(capacity)
@@ -199,13 +199,6 @@ class BrainLink:
         if not self._ended.done():
             self._flush()
             self._ended.set_result(error)
-
-
-def capacity_of(inventory: Inventory) -> pb.Capacity:
-    """Room for hands, as the brain is told."""
-    return pb.Capacity(
-        hands_max=inventory.hands_max, hands=inventory.count, draining=inventory.draining
-    )
 
 
 def connect(channel: grpc.aio.Channel) -> Any:

@@ -26,7 +26,7 @@ from carpal.link import PROTOCOL_MAX, PROTOCOL_MIN
 from carpal.status import Reason
 from carpal.tls import Shown
 from carpal.v1 import orchestrator_pb2 as pb
-from hands.brain_link import BrainLink, capacity_of, connect
+from hands.brain_link import BrainLink, connect
 from hands.dialling import Dialling
 from hands.inventory import Inventory
 from hands.service import HandService
@@ -241,7 +241,7 @@ class Daemon:
             version=__version__,
             capabilities=["claim", "replay"],
             labels={"host": platform.node(), "machine": platform.machine(), **self._labels},
-            capacity=capacity_of(self._inventory),
+            capacity=self._inventory.capacity,
             types=self._service.types(),
             inventory_digest=inventory_digest(self._inventory),
             last_epoch=int(journal.note(_LAST_EPOCH, "0")),

@@ -14,6 +14,7 @@ log = logging.getLogger(__name__)
 
 _UNARY = {
     "describe", "probe", "claim", "acknowledge", "cancel", "transfer", "release", "list_hands",
+    "drain_hands",
 }  # fmt: skip
 _STREAMS = {"provision", "execute", "events", "save"}
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
+from carpal.v1 import orchestrator_pb2
 from hands import folders, results
 from hands.api import Hand, HandLost, HandType, Order, ProvisionFailed
 from hands.journal import CallRow, HandRow, Journal
@@ -20,6 +21,9 @@ from hands.keeper import Keeper
 from hands.making import Making
 
 log = logging.getLogger(__name__)
+
+_DRAINED = "drained"
+"""Note in the journal: why no new hands are taken; empty when they are."""
 
 
 class Inventory:
@@ -39,7 +43,7 @@ class Inventory:
         self.types = types
         self.boot_id = boot_id
         self.hands_max = hands_max
-        self.draining = False
+        self.draining = bool(journal.note(_DRAINED))
         """No new hands are taken; those there are go on."""
         self.keepers: dict[str, Keeper] = {}
         """Live hands by id."""
@@ -54,6 +58,25 @@ class Inventory:
     def count(self) -> int:
         """Hands that live or are being made."""
         return len(self.keepers) + len(self.making)
+
+    @property
+    def capacity(self) -> orchestrator_pb2.Capacity:
+        """Room for hands, as the brain is told."""
+        return orchestrator_pb2.Capacity(
+            hands_max=self.hands_max, hands=self.count, draining=self.draining
+        )
+
+    def drain(self, why: str) -> None:
+        """Take no new hands, until `lift`, also after a restart."""
+        self.draining = True
+        self.journal.keep_note(_DRAINED, why or "an operator said so")
+        log.info("drained: no new hands are taken", extra={"why": why})
+
+    def lift(self) -> None:
+        """Take new hands again."""
+        self.draining = False
+        self.journal.keep_note(_DRAINED, "")
+        log.info("new hands are taken again")
 
     def folder_of(self, hand_id: str) -> Path:
         """A hand's own folder."""

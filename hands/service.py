@@ -13,6 +13,7 @@ from carpal.ids import check_id
 from carpal.link import PROTOCOL_MAX, PROTOCOL_MIN
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
+from carpal.v1 import orchestrator_pb2
 from hands import describe, requests, results
 from hands.api import HandType, Order
 from hands.inventory import Inventory
@@ -141,6 +142,16 @@ class HandService:
             return pb.ReleaseResponse(ended=False)
         await self._hands.release(row)
         return pb.ReleaseResponse(ended=True)
+
+    async def drain_hands(
+        self, request: orchestrator_pb2.DrainHandsRequest
+    ) -> orchestrator_pb2.DrainHandsResponse:
+        """Take no new hands, or take them again, as an operator says."""
+        if request.lift:
+            self._hands.lift()
+        else:
+            self._hands.drain(request.reason)
+        return orchestrator_pb2.DrainHandsResponse(capacity=self._hands.capacity)
 
     # Calls.
 

@@ -41,7 +41,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours"}
 
 @click.group()
 def fleet() -> None:
-    """Daemons: list them, make enrolment tokens."""
+    """Daemons: list them, drain them, make enrolment tokens."""
 
 
 @fleet.command("ls")
@@ -64,6 +64,36 @@ def ls(*, found: Found, as_json: bool) -> None:
             click.echo(json.dumps(row) if as_json else daemon_text(row))
         if not answer.daemons and not as_json:
             click.echo("no daemons yet: make a token with `carpal fleet token`", err=True)
+
+    process.run(main)
+
+
+@fleet.command()
+@click.argument("name")
+@click.option("--reason", default="", help="Why, for the daemon's log.")
+@click.option("--lift", is_flag=True, help="Take new hands again.")
+@click.option("--json", "as_json", is_flag=True, help="One object.")
+@operator_options
+def drain(*, found: Found, name: str, reason: str, lift: bool, as_json: bool) -> None:
+    """Stop new hands on daemon NAME; those it has go on.
+
+    The daemon stays drained, also through restarts, until --lift. It can be
+    stopped without anybody noticing once it has no hands.
+    """
+    request = orchestrator_pb2.DrainDaemonRequest(
+        daemon_id=check_name(name, "NAME"), reason=reason, lift=lift
+    )
+
+    async def ask(brain: "OrchestratorAsyncStub") -> orchestrator_pb2.DrainDaemonResponse:
+        return await brain.DrainDaemon(request, timeout=ANSWER_SECONDS)
+
+    async def main(stop: asyncio.Event) -> None:
+        async with connect(found) as operator:
+            answer: orchestrator_pb2.DrainDaemonResponse = await operator.ask_a_brain(
+                ask, no_brain="no brain is live, so nobody reaches the daemons"
+            )
+        row = daemon_row(answer.daemon)
+        click.echo(json.dumps(row) if as_json else daemon_text(row))
 
     process.run(main)
 

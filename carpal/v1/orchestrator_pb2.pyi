@@ -513,6 +513,7 @@ class Request(_message.Message):
     SAVE_FIELD_NUMBER: _builtins.int
     LIST_HANDS_FIELD_NUMBER: _builtins.int
     TUNNEL_FIELD_NUMBER: _builtins.int
+    DRAIN_HANDS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """1, 2, 3, … on this link; a cancel may overtake."""
     principal: _builtins.str
@@ -547,6 +548,8 @@ class Request(_message.Message):
     def tunnel(self) -> _hand_pb2.TunnelOpen:
         """What follows the opening travels on an Attach stream."""
 
+    @_builtins.property
+    def drain_hands(self) -> Global___DrainHandsRequest: ...
     def __init__(
         self,
         *,
@@ -566,16 +569,62 @@ class Request(_message.Message):
         save: _hand_pb2.SaveRequest | None = ...,
         list_hands: _hand_pb2.ListHandsRequest | None = ...,
         tunnel: _hand_pb2.TunnelOpen | None = ...,
+        drain_hands: Global___DrainHandsRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "call", b"call", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "events", b"events", "execute", b"execute", "list_hands", b"list_hands", "probe", b"probe", "provision", b"provision", "release", b"release", "save", b"save", "transfer", b"transfer", "tunnel", b"tunnel"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "call", b"call", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "drain_hands", b"drain_hands", "events", b"events", "execute", b"execute", "list_hands", b"list_hands", "probe", b"probe", "provision", b"provision", "release", b"release", "save", b"save", "transfer", b"transfer", "tunnel", b"tunnel"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "call", b"call", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "events", b"events", "execute", b"execute", "list_hands", b"list_hands", "principal", b"principal", "probe", b"probe", "provision", b"provision", "release", b"release", "request_id", b"request_id", "save", b"save", "traceparent", b"traceparent", "transfer", b"transfer", "tunnel", b"tunnel"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "call", b"call", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "drain_hands", b"drain_hands", "events", b"events", "execute", b"execute", "list_hands", b"list_hands", "principal", b"principal", "probe", b"probe", "provision", b"provision", "release", b"release", "request_id", b"request_id", "save", b"save", "traceparent", b"traceparent", "transfer", b"transfer", "tunnel", b"tunnel"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["describe", "probe", "provision", "claim", "execute", "acknowledge", "cancel", "transfer", "release", "events", "save", "list_hands", "tunnel"]  # noqa: Y015
+    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["describe", "probe", "provision", "claim", "execute", "acknowledge", "cancel", "transfer", "release", "events", "save", "list_hands", "tunnel", "drain_hands"]  # noqa: Y015
     _WhichOneofArgType_call: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_call) -> _WhichOneofReturnType_call | None: ...
 
 Global___Request: _TypeAlias = Request  # noqa: Y015
+
+@_typing.final
+class DrainHandsRequest(_message.Message):
+    """An operator's word to a daemon, kept through its restarts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    LIFT_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    lift: _builtins.bool
+    """Take new hands again."""
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        lift: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lift", b"lift", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainHandsRequest: _TypeAlias = DrainHandsRequest  # noqa: Y015
+
+@_typing.final
+class DrainHandsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def capacity(self) -> Global___Capacity: ...
+    def __init__(
+        self,
+        *,
+        capacity: Global___Capacity | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainHandsResponse: _TypeAlias = DrainHandsResponse  # noqa: Y015
 
 @_typing.final
 class Reply(_message.Message):
@@ -599,6 +648,7 @@ class Reply(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     SAVE_FIELD_NUMBER: _builtins.int
     LIST_HANDS_FIELD_NUMBER: _builtins.int
+    DRAIN_HANDS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     last: _builtins.bool
     """No more messages for this request on the control stream."""
@@ -634,6 +684,8 @@ class Reply(_message.Message):
     def save(self) -> _hand_pb2.SaveResponse: ...
     @_builtins.property
     def list_hands(self) -> _hand_pb2.ListHandsResponse: ...
+    @_builtins.property
+    def drain_hands(self) -> Global___DrainHandsResponse: ...
     def __init__(
         self,
         *,
@@ -653,12 +705,13 @@ class Reply(_message.Message):
         events: _hand_pb2.EventsResponse | None = ...,
         save: _hand_pb2.SaveResponse | None = ...,
         list_hands: _hand_pb2.ListHandsResponse | None = ...,
+        drain_hands: Global___DrainHandsResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "answer", b"answer", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "events", b"events", "execute", b"execute", "list_hands", b"list_hands", "probe", b"probe", "provision", b"provision", "release", b"release", "save", b"save", "status", b"status", "transfer", b"transfer"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "answer", b"answer", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "drain_hands", b"drain_hands", "events", b"events", "execute", b"execute", "list_hands", b"list_hands", "probe", b"probe", "provision", b"provision", "release", b"release", "save", b"save", "status", b"status", "transfer", b"transfer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "answer", b"answer", "attached", b"attached", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "events", b"events", "execute", b"execute", "last", b"last", "list_hands", b"list_hands", "probe", b"probe", "provision", b"provision", "release", b"release", "request_id", b"request_id", "save", b"save", "status", b"status", "transfer", b"transfer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "answer", b"answer", "attached", b"attached", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "drain_hands", b"drain_hands", "events", b"events", "execute", b"execute", "last", b"last", "list_hands", b"list_hands", "probe", b"probe", "provision", b"provision", "release", b"release", "request_id", b"request_id", "save", b"save", "status", b"status", "transfer", b"transfer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["status", "describe", "probe", "provision", "claim", "execute", "acknowledge", "cancel", "transfer", "release", "events", "save", "list_hands"]  # noqa: Y015
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["status", "describe", "probe", "provision", "claim", "execute", "acknowledge", "cancel", "transfer", "release", "events", "save", "list_hands", "drain_hands"]  # noqa: Y015
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
 
@@ -1042,17 +1095,25 @@ class DrainDaemonRequest(_message.Message):
 
     DAEMON_ID_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    LIFT_FIELD_NUMBER: _builtins.int
+    WORKSPACE_FIELD_NUMBER: _builtins.int
     daemon_id: _builtins.str
     reason: _builtins.str
+    lift: _builtins.bool
+    """Take new hands again."""
+    workspace: _builtins.str
+    """Empty means the caller's own; a brain must name it."""
     def __init__(
         self,
         *,
         daemon_id: _builtins.str = ...,
         reason: _builtins.str = ...,
+        lift: _builtins.bool = ...,
+        workspace: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["daemon_id", b"daemon_id", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["daemon_id", b"daemon_id", "lift", b"lift", "reason", b"reason", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -161,10 +161,13 @@ class OrchestratorServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DrainDaemon(self, request, context):
-        """Stop new hands on a daemon; running ones go on.
-        Callers: operator.
+        """Stop new hands on a daemon; running ones go on, and so does its link. The
+        daemon keeps it, through restarts, until it is lifted.
+        Callers: operator (its workspace), brain (one hop, to the brain that holds the link).
         Idempotent: draining twice is the first answer.
         no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
+        daemon not linked, or not where the asking brain thought → UNAVAILABLE DAEMON_NOT_LINKED → wait for it to connect
+        daemon too old to know of it → UNIMPLEMENTED NOT_BUILT → stop it on its machine
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -82,10 +82,13 @@ class OrchestratorStub:
       a daemon does not answer in 5 s → its entry is left out and named → ask again
     """
     DrainDaemon: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.DrainDaemonRequest, _orchestrator_pb2.DrainDaemonResponse]
-    """Stop new hands on a daemon; running ones go on.
-    Callers: operator.
+    """Stop new hands on a daemon; running ones go on, and so does its link. The
+    daemon keeps it, through restarts, until it is lifted.
+    Callers: operator (its workspace), brain (one hop, to the brain that holds the link).
     Idempotent: draining twice is the first answer.
       no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
+      daemon not linked, or not where the asking brain thought → UNAVAILABLE DAEMON_NOT_LINKED → wait for it to connect
+      daemon too old to know of it → UNIMPLEMENTED NOT_BUILT → stop it on its machine
     """
     QuarantineDaemon: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.QuarantineDaemonRequest, _orchestrator_pb2.QuarantineDaemonResponse]
     """Refuse a daemon's links until lifted: a cloned or taken-over machine.
@@ -157,10 +160,13 @@ class OrchestratorAsyncStub(OrchestratorStub):
       a daemon does not answer in 5 s → its entry is left out and named → ask again
     """
     DrainDaemon: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.DrainDaemonRequest, _orchestrator_pb2.DrainDaemonResponse]  # type: ignore[assignment]
-    """Stop new hands on a daemon; running ones go on.
-    Callers: operator.
+    """Stop new hands on a daemon; running ones go on, and so does its link. The
+    daemon keeps it, through restarts, until it is lifted.
+    Callers: operator (its workspace), brain (one hop, to the brain that holds the link).
     Idempotent: draining twice is the first answer.
       no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
+      daemon not linked, or not where the asking brain thought → UNAVAILABLE DAEMON_NOT_LINKED → wait for it to connect
+      daemon too old to know of it → UNIMPLEMENTED NOT_BUILT → stop it on its machine
     """
     QuarantineDaemon: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.QuarantineDaemonRequest, _orchestrator_pb2.QuarantineDaemonResponse]  # type: ignore[assignment]
     """Refuse a daemon's links until lifted: a cloned or taken-over machine.
@@ -271,10 +277,13 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         request: _orchestrator_pb2.DrainDaemonRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_orchestrator_pb2.DrainDaemonResponse, _abc.Awaitable[_orchestrator_pb2.DrainDaemonResponse]]:
-        """Stop new hands on a daemon; running ones go on.
-        Callers: operator.
+        """Stop new hands on a daemon; running ones go on, and so does its link. The
+        daemon keeps it, through restarts, until it is lifted.
+        Callers: operator (its workspace), brain (one hop, to the brain that holds the link).
         Idempotent: draining twice is the first answer.
           no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
+          daemon not linked, or not where the asking brain thought → UNAVAILABLE DAEMON_NOT_LINKED → wait for it to connect
+          daemon too old to know of it → UNIMPLEMENTED NOT_BUILT → stop it on its machine
         """
 
     @_abc_1.abstractmethod

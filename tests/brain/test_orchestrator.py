@@ -12,7 +12,7 @@ from carpal.identity import Role
 from carpal.status import Reason
 from carpal.v1 import hand_pb2, orchestrator_pb2_grpc, types_pb2
 from carpal.v1 import orchestrator_pb2 as pb
-from tests.brain.serving import Brain, brain, linked
+from tests.brain.serving import Brain, Daemon, brain, linked
 from tests.brain.stage import WAIT, create
 from tests.sessiond.serving import Serving
 
@@ -113,3 +113,48 @@ async def test_hands_are_listed_and_daemons_that_do_not_say_are_named(one: Brain
         answer = await asking
     assert [(h.hand_id, h.daemon_id) for h in answer.hands] == [("hand_1", "d1")]
     assert list(answer.missing) == ["d2"]
+
+
+async def answers_drain(daemon: Daemon, *, draining: bool) -> pb.DrainHandsRequest:
+    """The daemon does as it is told."""
+    request = await daemon.next()
+    capacity = pb.Capacity(hands_max=4, hands=2, draining=draining)
+    await daemon.reply(request, drain_hands=pb.DrainHandsResponse(capacity=capacity))
+    return request.drain_hands
+
+
+async def test_a_drained_daemon_is_shown_draining_and_not_gone_at_every_brain_l14(
+    one: Brain, ada: Any
+) -> None:
+    async with brain(one.sessions, "brain-2") as two, linked(two) as daemon:
+        await one.sees(lambda fleet: bool(fleet.daemons("default")))
+        drain = pb.DrainDaemonRequest(daemon_id="d1", reason="new disk")
+        asking = asyncio.ensure_future(ada.DrainDaemon(drain, timeout=WAIT))
+        assert (await answers_drain(daemon, draining=True)).reason == "new disk"
+        assert (await asking).daemon.state == "draining"
+        (told,) = (await ada.ListDaemons(pb.ListDaemonsRequest(), timeout=WAIT)).daemons
+        assert (told.state, told.brain, told.capacity.hands) == ("draining", "brain-2", 2)
+        drain.lift = True
+        asking = asyncio.ensure_future(ada.DrainDaemon(drain, timeout=WAIT))
+        assert (await answers_drain(daemon, draining=False)).lift
+        assert (await asking).daemon.state == "connected"
+
+
+async def test_a_daemon_that_is_gone_unknown_or_anothers_cannot_be_drained(
+    one: Brain, ada: Any, eve: Any
+) -> None:
+    drain = pb.DrainDaemonRequest(daemon_id="d1")
+    assert await refused(ada.DrainDaemon(drain, timeout=WAIT)) is Reason.DAEMON_NOT_FOUND
+    async with linked(one):
+        assert await refused(eve.DrainDaemon(drain, timeout=WAIT)) is Reason.DAEMON_NOT_FOUND
+    await one.sees(lambda fleet: [d.state for d in fleet.daemons("default")] == ["gone"])
+    assert await refused(ada.DrainDaemon(drain, timeout=WAIT)) is Reason.DAEMON_NOT_LINKED
+
+
+async def test_a_brain_that_is_asked_by_another_does_not_ask_a_third(one: Brain) -> None:
+    async with brain(one.sessions, "brain-2") as two, linked(two):
+        await one.sees(lambda fleet: bool(fleet.daemons("default")))
+        async with one.asked_by(Role.BRAIN, "brain-3") as channel:
+            stub = orchestrator_pb2_grpc.OrchestratorStub(channel)
+            drain = pb.DrainDaemonRequest(daemon_id="d1", workspace="default")
+            assert await refused(stub.DrainDaemon(drain, timeout=WAIT)) is Reason.DAEMON_NOT_LINKED

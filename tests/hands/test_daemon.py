@@ -306,3 +306,28 @@ async def test_a_token_that_cannot_be_used_does_not_stop_one_with_a_valid_identi
         token = Token(address, (b"p" * 32,), "tok_1", b"s" * 32)
         async with machine.daemon(token=token):
             await one.link()
+
+
+async def test_a_drained_daemon_takes_no_new_hands_until_it_is_lifted_also_after_a_restart_l14(
+    machine: Machine, one: FakeBrain
+) -> None:
+    async with machine.daemon():
+        asked = await one.link()
+        await asked.provision("h")
+        drained = await asked.ask(drain_hands=pb.DrainHandsRequest(reason="new disk"))
+        assert (drained.drain_hands.capacity.draining, drained.drain_hands.capacity.hands) == (
+            True,
+            1,
+        )
+        assert (await _result(asked, "c1", "echo on")).content == "on\n", "its hands go on"
+        with pytest.raises(CarpalError) as caught:
+            await asked.provision("h2")
+        assert caught.value.reason == Reason.AT_CAPACITY
+        assert asked.link.open, "the link goes on"
+    async with machine.daemon():
+        again = await one.link()
+        assert again.link.hello.capacity.draining
+        assert (await _result(again, "c2", "echo on")).content == "on\n"
+        lifted = await again.ask(drain_hands=pb.DrainHandsRequest(lift=True))
+        assert not lifted.drain_hands.capacity.draining
+        await again.provision("h2")

@@ -186,6 +186,7 @@ class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
 
     def __init__(self) -> None:
         self.daemons: list[orchestrator_pb2.DaemonInfo] = []
+        self.drained: list[orchestrator_pb2.DrainDaemonRequest] = []
         self.watchers: list[asyncio.Queue[orchestrator_pb2.WatchResponse]] = []
         self._joined = asyncio.Condition()
 
@@ -213,6 +214,12 @@ class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
 
     async def ListDaemons(self, request: Any, context: Any) -> Any:
         return orchestrator_pb2.ListDaemonsResponse(daemons=self.daemons)
+
+    async def DrainDaemon(self, request: Any, context: Any) -> Any:
+        self.drained.append(request)
+        state = "connected" if request.lift else "draining"
+        daemon = orchestrator_pb2.DaemonInfo(daemon_id=request.daemon_id, state=state)
+        return orchestrator_pb2.DrainDaemonResponse(daemon=daemon)
 
 
 def new_brain() -> FakeBrain:

@@ -44,6 +44,21 @@ async def test_ls_without_a_live_brain_says_so(house: House, carpal: Command) ->
     assert "no brain is live" in ended.stderr
 
 
+async def test_a_daemon_is_drained_with_a_reason_and_lifted_again(
+    house: House, carpal: Command
+) -> None:
+    async with house.serve_brain() as server:
+        house.sessiond.lease("brain/brain-1", server.address)
+        drained = await carpal("fleet", "drain", "box", "--reason", "new disk", "--json")
+        lifted = await carpal("fleet", "drain", "box", "--lift")
+    assert json.loads(drained.stdout)["state"] == "draining"
+    assert lifted.stdout.startswith("box ")
+    assert [(each.daemon_id, each.reason, each.lift) for each in house.brain.drained] == [
+        ("box", "new disk", False),
+        ("box", "", True),
+    ]
+
+
 async def test_a_token_is_one_line_and_the_vault_has_its_secret(
     house: House, carpal: Command
 ) -> None:
