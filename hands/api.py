@@ -139,6 +139,10 @@ class Hand(Protocol):
     def held(self) -> frozenset[str]:
         """Calls it holds that are not acknowledged, right after `adopt`."""
 
+    @property
+    def quiet(self) -> float:
+        """Seconds since the last `contact`, right after `adopt`; 0 when it does not know."""
+
     def execute(self, call: Call) -> AsyncIterator[Step]:
         """Run a call whose id was never given before. Raises HandLost."""
 
@@ -155,7 +159,7 @@ class Hand(Protocol):
         """A brain with a live lease was heard: the orphan deadline starts over."""
 
     async def wait_lost(self) -> str:
-        """Returns once the hand died by itself, with the reason."""
+        """Returns once the hand died by itself, or answers no more, with the reason."""
 
     async def release(self) -> None:
         """End it and all it started. Leaves nothing but the folder; again is no error."""

@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -67,7 +66,7 @@ async def run(
                 f"the identity in {files.identity_dir} is {me.uri}, not a daemon's",
                 action="enrol with `carpal hand enroll`",
             )
-        with _open_journal(files.journal) as journal:
+        with closing(Journal(files.journal, me.name)) as journal:
             async with open_inventory(
                 journal=journal,
                 types=types.installed() if hand_types is None else hand_types,
@@ -158,17 +157,3 @@ class _Welcomes:
         """Say ready, the first time."""
         fd, self._ready_fd = self._ready_fd, None
         announce(fd, daemon_id=self._name, brain=welcome.brain)
-
-
-@contextmanager
-def _open_journal(path: Path) -> Iterator[Journal]:
-    try:
-        journal = Journal(path)
-    except sqlite3.DatabaseError as error:
-        raise refuse(
-            Reason.CONFIG_INVALID,
-            f"the journal {path} cannot be opened: {error}",
-            action="restore it or move it away; hands it knew are then ended",
-        ) from None
-    with closing(journal):
-        yield journal

@@ -179,10 +179,7 @@ class Inventory:
         keeper = self.keepers.pop(row.hand_id, None)
         if keeper is not None:
             self._tasks.pop(row.hand_id).cancel()
-            try:
-                await keeper.release()
-            except HandLost as error:
-                log.warning("hand ended from outside", extra={"why": str(error)})
+            await keeper.release()
         folder = self.folder_of(row.hand_id)
         if row.type in self.types:
             await self.types[row.type].reap(row.hand_id, folder)
@@ -235,6 +232,8 @@ class Inventory:
         keeper = self._keep(row, hand)
         for call in self.journal.open_calls(row.hand_id):
             if call.call_id in hand.held:
+                if call.state == "accepted":  # in a journal that went back
+                    self.journal.starting(row.hand_id, call.call_id)
                 keeper.resume(call.call_id)
             else:
                 self._settle(call, "the daemon died around it")

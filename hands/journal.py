@@ -8,7 +8,6 @@ the boot id covers the machine. Every change raises the sequence by one.
 """
 
 import json
-import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,25 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from carpal.fault_points import point
+from hands.journal_file import open_file
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS sessions (
-  session_id TEXT PRIMARY KEY, epoch INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS hands (
-  hand_id TEXT PRIMARY KEY, state TEXT NOT NULL, type TEXT NOT NULL, workspace TEXT NOT NULL,
-  digest BLOB NOT NULL, boot_id TEXT NOT NULL, provisioned REAL NOT NULL,
-  orphan_deadline REAL NOT NULL, facts TEXT NOT NULL DEFAULT '{}', result BLOB,
-  reason TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS shares (
-  hand_id TEXT NOT NULL, session_id TEXT NOT NULL,
-  PRIMARY KEY (hand_id, session_id)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS calls (
-  hand_id TEXT NOT NULL, call_id TEXT NOT NULL, state TEXT NOT NULL, digest BLOB NOT NULL,
-  pid INTEGER NOT NULL DEFAULT 0, start_time INTEGER NOT NULL DEFAULT 0,
-  outcome TEXT NOT NULL DEFAULT '', result BLOB, accepted INTEGER NOT NULL,
-  PRIMARY KEY (hand_id, call_id)) WITHOUT ROWID;
-"""
+_BEFORE = {
+    "starting": ("accepted",),
+    # Again when an adopted hand tells it anew.
+    "running": ("starting", "running"),
+    "terminal": ("accepted", "starting", "running"),
+    "acknowledged": ("terminal",),
+}
+"""State of a call → those it may follow. Any other step is a fault of ours and is not written."""
 
 OPEN = ("accepted", "starting", "running")
 """States of a call that has no result."""
@@ -76,18 +66,16 @@ class CallRow:
     """The serialized Result; None before there is one, and once it is freed."""
 
 
+class OutOfOrder(Exception):
+    """A step that may not follow the state a call is in; says both."""
+
+
 class Journal:
     """One daemon's journal, in one SQLite file."""
 
-    def __init__(self, path: Path) -> None:
-        self._db = sqlite3.connect(path, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=OFF")
-        self._db.executescript(_SCHEMA)
-        self._db.execute(
-            "INSERT OR IGNORE INTO meta VALUES ('journal_id', ?), ('sequence', '0')",
-            (f"jrnl_{secrets.token_hex(13)}",),
-        )
+    def __init__(self, path: Path, daemon_id: str = "") -> None:
+        """Open or begin it. CONFIG_INVALID when it is not to be had, or not `daemon_id`'s."""
+        self._db = open_file(path, daemon_id)
         self.journal_id = self.note("journal_id")
 
     def close(self) -> None:
@@ -217,22 +205,19 @@ class Journal:
 
     def starting(self, hand_id: str, call_id: str) -> None:
         """The hand is about to be told."""
-        self._set_call(hand_id, call_id, "starting", "state = 'starting'")
+        self._set_call(hand_id, call_id, "starting")
 
     def running(self, hand_id: str, call_id: str, pid: int, start_time: int) -> None:
         """It runs as that process."""
-        change = "state = 'running', pid = ?, start_time = ?"
-        self._set_call(hand_id, call_id, "running", change, pid, start_time)
+        self._set_call(hand_id, call_id, "running", ", pid = ?, start_time = ?", pid, start_time)
 
     def terminal(self, hand_id: str, call_id: str, outcome: str, result: bytes) -> None:
         """It has a result."""
-        change = "state = 'terminal', outcome = ?, result = ?"
-        self._set_call(hand_id, call_id, "terminal", change, outcome, result)
+        self._set_call(hand_id, call_id, "terminal", ", outcome = ?, result = ?", outcome, result)
 
     def acknowledged(self, hand_id: str, call_id: str) -> None:
         """The result is in the log: it is freed; id, digest and outcome stay."""
-        change = "state = 'acknowledged', result = NULL"
-        self._set_call(hand_id, call_id, "acknowledged", change)
+        self._set_call(hand_id, call_id, "acknowledged", ", result = NULL")
 
     # How.
 
@@ -245,13 +230,20 @@ class Journal:
             )
 
     def _set_call(
-        self, hand_id: str, call_id: str, step: str, change: str, *values: object
+        self, hand_id: str, call_id: str, state: str, more: str = "", *values: object
     ) -> None:
-        with self._step("call", step) as db:
-            db.execute(
-                f"UPDATE calls SET {change} WHERE hand_id = ? AND call_id = ?",  # noqa: S608
-                (*values, hand_id, call_id),
-            )
+        before = _BEFORE[state]
+        places = ", ".join("?" for _ in before)
+        with self._step("call", state) as db:
+            changed = db.execute(
+                f"UPDATE calls SET state = ?{more} WHERE hand_id = ? AND call_id = ?"  # noqa: S608
+                f" AND state IN ({places})",
+                (state, *values, hand_id, call_id, *before),
+            ).rowcount
+            if not changed:
+                known = self.call(hand_id, call_id)
+                at = "unknown" if known is None else known.state
+                raise OutOfOrder(f"call {call_id!r} is {at} and cannot be {state}")
 
     @contextmanager
     def _step(self, thing: str, step: str) -> Iterator[sqlite3.Connection]:

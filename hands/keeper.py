@@ -7,11 +7,11 @@ service. When the hand dies, its open calls are settled as lost.
 import asyncio
 import logging
 import sqlite3
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from hands import results
 from hands.api import Call, Hand, HandLost, Outcome, Output, Result, Started, Step
+from hands.inside.deadline import Deadline
 from hands.journal import Journal
 from hands.running import Running
 
@@ -41,8 +41,8 @@ class Keeper:
         self._reap = reap
         self._line: asyncio.Queue[Running | None] = asyncio.Queue()
         self._lost = ""
-        self._orphan_deadline = orphan_deadline
-        self._contact_at = _boottime()
+        self._deadline = Deadline(orphan_deadline)
+        self._deadline.contact(ago=hand.quiet)
 
     def submit(self, call: Call, digest: bytes) -> Running:
         """Accept a call that the journal does not know; it runs when its turn comes."""
@@ -81,19 +81,24 @@ class Keeper:
 
     async def contact(self) -> None:
         """A brain with a live lease was heard."""
-        self._contact_at = _boottime()
+        self._deadline.contact()
         await self._hand.contact()
 
     @property
     def orphan_in(self) -> float:
         """Seconds left before the hand ends itself."""
-        return max(0.0, self._contact_at + self._orphan_deadline - _boottime())
+        return self._deadline.left
 
     async def release(self) -> None:
-        """End the hand; HandLost when that has to be done from outside."""
+        """End the hand, from outside when it does not obey, and then settle its calls."""
+        try:
+            await self._hand.release()
+        except HandLost as error:
+            log.warning("hand ended from outside", extra={"why": str(error)})
+            await self._reap()
+        # Not before: it would be said of what still runs.
         for running in list(self.open.values()):
             self._settle(running, results.cancelled("as its hand was released"))
-        await self._hand.release()
 
     async def detach(self) -> None:
         """Leave the hand running; the daemon ends."""
@@ -149,8 +154,3 @@ class Keeper:
         )
         del self.open[running.call_id]
         running.finish(message)
-
-
-def _boottime() -> float:
-    """Seconds on a clock that counts sleep."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

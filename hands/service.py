@@ -122,7 +122,7 @@ class HandService:
         row = self._hand(request.driver, request.hand_id)
         return pb.ClaimResponse(
             journal_id=self._journal.journal_id,
-            boot_id=row.boot_id,
+            boot_id=self._hands.boot_id,
             sequence=self._journal.sequence,
             calls=[self._call_info(row.hand_id, call_id) for call_id in request.call_ids],
         )
@@ -177,8 +177,9 @@ class HandService:
         elif known.state == "acknowledged":
             yield pb.ExecuteResponse(result=results.freed(known.outcome))
             return
+        elif keeper is None or call_id not in keeper.open:
+            raise refuse(Reason.UNAVAILABLE, f"hand {row.hand_id!r} is just being ended")
         else:
-            assert keeper is not None
             running = keeper.open[call_id]
         async for step in running.watch(request.output_offset):
             yield step
@@ -234,6 +235,8 @@ class HandService:
     def _hand(self, driver: pb.Driver, hand_id: str) -> HandRow:
         """A hand that the driver's session has a share of, and no newer driver claimed."""
         requests.driver(driver, self._workspace)
+        # First of all: what a driver of before asks for is no question any more.
+        self._check_epoch(driver)
         row = self._journal.hand(check_id(hand_id, "hand_id"))
         if (
             row is None
@@ -245,6 +248,11 @@ class HandService:
         return row
 
     def _fence(self, driver: pb.Driver) -> None:
+        if driver.epoch > self._check_epoch(driver):
+            self._journal.raise_epoch(driver.session_id, driver.epoch)
+
+    def _check_epoch(self, driver: pb.Driver) -> int:
+        """The highest epoch seen of the session; STALE_EPOCH when the driver's is below it."""
         highest = self._journal.epoch(driver.session_id)
         if driver.epoch < highest:
             raise refuse(
@@ -252,8 +260,7 @@ class HandService:
                 f"epoch {driver.epoch} of session {driver.session_id!r} is below {highest}, "
                 "seen before",
             )
-        if driver.epoch > highest:
-            self._journal.raise_epoch(driver.session_id, driver.epoch)
+        return highest
 
     def _call_info(self, hand_id: str, call_id: str) -> pb.CallInfo:
         row = self._journal.call(hand_id, call_id)

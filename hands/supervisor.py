@@ -8,10 +8,11 @@ one JSON object.
 
 From the daemon: `run {call_id, tool, input, limit}`, `cancel {call_id, grace}`,
 `forget {call_id}` (its result is in the journal), `contact` (a brain with a
-live lease was heard), `end`. To the daemon: first `hello {pid, start, calls}`,
-then everything it holds anew; `started {call_id, pid, start}`, `output`,
-`result`. A call_id is run once, ever. Without contact for longer than the
-deadline, on a clock that counts sleep, it kills its whole tree and ends.
+live lease was heard), `ping`, `end`. To the daemon: first `hello {pid, start,
+calls, quiet, answers}`, then everything it holds anew; `started {call_id, pid,
+start}`, `output`, `result`, `pong`. A call_id is run once, ever. Without
+contact for longer than the deadline, on a clock that counts sleep, it kills its
+whole tree and ends.
 """
 
 import argparse
@@ -35,6 +36,7 @@ if __name__ == "__main__":
 
 from hands.inside import tree
 from hands.inside.call import NEVER, Call, Event, Place
+from hands.inside.deadline import Deadline
 from hands.inside.fault_points import point
 from hands.inside.output import compose
 from hands.inside.shell import Shell
@@ -50,8 +52,7 @@ class Supervisor:
     def __init__(self, listener: socket.socket, folder: Path, workspace: Path, deadline: float):
         self._place = Place(workspace, Shell(workspace, folder, dict(os.environ)))
         self._loop = self._place.loop
-        self._deadline = deadline
-        self._contact = _boottime()
+        self._deadline = Deadline(deadline)
         self._seen: set[str] = set()
         self._calls: dict[str, Call] = {}
         """Waiting, running, or finished and not forgotten; in order."""
@@ -73,7 +74,11 @@ class Supervisor:
     def run(self) -> None:
         """Serve until told to end, or orphaned; then kill everything below."""
         while not self._ending:
-            for key, _ in self._loop.select(max(0.0, self._pause())):
+            ready = self._loop.select(max(0.0, self._pause()))
+            # Before what came is obeyed: contact after the deadline is no contact.
+            if self._orphaned():
+                break
+            for key, _ in ready:
                 current = self._loop.get_map().get(key.fd)
                 # What was ready may have been closed by what came before it.
                 if current is not None and current.data is key.data:
@@ -104,8 +109,14 @@ class Supervisor:
             self._settle(self._current)
         while self._current is None and (waiting := self._next()):
             self._start(waiting)
-        if _boottime() - self._contact > self._deadline:
-            self._ending = f"it heard of no brain for {self._deadline:g} s, its orphan deadline"
+        self._orphaned()
+
+    def _orphaned(self) -> bool:
+        if self._deadline.over and not self._ending:
+            self._ending = (
+                f"it heard of no brain for {self._deadline.seconds:g} s, its orphan deadline"
+            )
+        return self._deadline.over
 
     def _next(self) -> Call | None:
         return next((c for c in self._calls.values() if c.result is None), None)
@@ -150,8 +161,14 @@ class Supervisor:
         if self._connection:
             self._connection.close()  # the newer daemon is the one that lives
         self._connection = _Connection(accepted, self._loop, self._obey)
-        calls = list(self._calls)
-        self._emit({"event": "hello", "pid": os.getpid(), "start": _own_start(), "calls": calls})
+        hello = {
+            "pid": os.getpid(),
+            "start": _own_start(),
+            "calls": list(self._calls),
+            "quiet": self._deadline.quiet,
+            "answers": ["ping"],
+        }
+        self._emit({"event": "hello", **hello})
         for call in self._calls.values():
             self._repeat(call)
 
@@ -179,7 +196,9 @@ class Supervisor:
                     del self._calls[message["call_id"]]
                     point("supervisor.call.forgotten")
             case "contact":
-                self._contact = _boottime()
+                self._deadline.contact()
+            case "ping":
+                self._emit({"event": "pong"})
             case "end":
                 self._ending = "it was told to"
 
@@ -304,10 +323,6 @@ def _result(call: Call) -> Event:
 
 def _own_start() -> int:
     return tree.start_time(os.getpid())
-
-
-def _boottime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _bind(folder: Path) -> socket.socket:

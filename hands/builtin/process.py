@@ -27,7 +27,7 @@ from hands.api import (
     ProvisionFailed,
     Tool,
 )
-from hands.builtin.supervised import SupervisedHand
+from hands.builtin.supervised import PULSE, Pulse, SupervisedHand
 from hands.inside import tree
 from hands.inside.schema import check
 from hands.inside.shell import ALWAYS
@@ -46,6 +46,10 @@ _NOT_ENFORCED = ("runs as the daemon's user, without a sandbox",)
 
 class ProcessType:
     """Hands that are folders and processes of this machine."""
+
+    def __init__(self, pulse: Pulse = PULSE) -> None:
+        """`pulse` says how a supervisor that hangs is noticed."""
+        self._pulse = pulse
 
     def describe(self) -> Description:
         """Shell and files, in a fresh folder or in one of the owner's."""
@@ -79,7 +83,7 @@ class ProcessType:
         progress("starting the supervisor")
         await _start(order, workspace)
         try:
-            hand = await SupervisedHand.connect(order.folder)
+            hand = await SupervisedHand.connect(order.folder, self._pulse)
         except HandLost as error:
             await self.reap(order.hand_id, order.folder)
             raise ProvisionFailed(str(error)) from error
@@ -92,7 +96,7 @@ class ProcessType:
         pid, start = int(state["pid"]), int(state["start"])
         if not tree.alive(pid, start):
             raise HandLost("its supervisor is gone")
-        hand = await SupervisedHand.connect(folder)
+        hand = await SupervisedHand.connect(folder, self._pulse)
         if (hand.pid, hand.start) != (pid, start):
             await hand.detach()
             raise HandLost("another supervisor listens in its place")

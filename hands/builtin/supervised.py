@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,36 @@ _FLUSH_LIMIT = 1.0
 """Seconds for a supervisor to read what it was last told."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """How a supervisor that is stopped or hangs is noticed; seconds."""
+
+    every: float = 5.0
+    """Between questions whether it lives."""
+    limit: float = 15.0
+    """For an answer; it may be sweeping a tree just then."""
+    tries: int = 2
+    """Questions unanswered in a row: the first limit may have passed while this daemon was
+    stopped itself."""
+
+
+PULSE = Pulse()
+
+
 class SupervisedHand:
     """One hand, over one connection to its supervisor."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: Mapping[str, Any]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        hello: Mapping[str, Any],
+        pulse: Pulse,
     ) -> None:
         """Use `connect`."""
         self.pid = int(hello["pid"])
         self.start = int(hello["start"])
+        self.quiet = float(hello.get("quiet", 0.0))
         self._held = frozenset(str(call_id) for call_id in hello["calls"])
         self._reader = reader
         self._writer = writer
@@ -42,15 +64,19 @@ class SupervisedHand:
         }
         self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._detached = False
-        self._reading = asyncio.create_task(self._read())
+        self._heard = asyncio.Event()
+        """Something came since this was cleared."""
+        self._tasks = [asyncio.create_task(self._read())]
+        if "ping" in hello.get("answers", ()):  # one of an earlier version does not
+            self._tasks.append(asyncio.create_task(self._watch(pulse)))
 
     @classmethod
-    async def connect(cls, folder: Path) -> "SupervisedHand":
+    async def connect(cls, folder: Path, pulse: Pulse = PULSE) -> "SupervisedHand":
         """The hand whose supervisor listens in `folder`. Raises HandLost."""
         try:
             async with asyncio.timeout(_HELLO_LIMIT):
                 reader, writer = await asyncio.open_unix_connection(sock=_connected(folder))
-                return cls(reader, writer, await _frame(reader))
+                return cls(reader, writer, await _frame(reader), pulse)
         except (OSError, asyncio.IncompleteReadError) as error:
             raise HandLost("its supervisor is gone") from error
         except TimeoutError as error:
@@ -112,7 +138,7 @@ class SupervisedHand:
         self._say(op="end")
         try:
             async with asyncio.timeout(_END_LIMIT):
-                await asyncio.shield(self._reading)
+                await asyncio.shield(self._tasks[0])
         except TimeoutError as error:
             raise HandLost("its supervisor does not end") from error
         finally:
@@ -124,7 +150,8 @@ class SupervisedHand:
         await self._close()
 
     async def _close(self) -> None:
-        self._reading.cancel()
+        for task in self._tasks:
+            task.cancel()
         self._writer.close()
         try:
             async with asyncio.timeout(_FLUSH_LIMIT):
@@ -145,6 +172,7 @@ class SupervisedHand:
         try:
             while True:
                 event = await _frame(self._reader)
+                self._heard.set()
                 if event["event"] == "ended":
                     reason = str(event["reason"])
                 self._take(event)
@@ -152,7 +180,25 @@ class SupervisedHand:
             pass  # the end of the stream is the end of the supervisor
         except (ValueError, KeyError, TypeError) as error:
             reason = f"its supervisor said what is not understood: {error!r}"
-        if not self._detached:
+        self._lose(reason)
+
+    async def _watch(self, pulse: Pulse) -> None:
+        """Lose a supervisor that says nothing: no call on it would ever end."""
+        missed = 0
+        while missed < pulse.tries:
+            await asyncio.sleep(0 if missed else pulse.every)
+            self._heard.clear()
+            self._say(op="ping")
+            try:
+                async with asyncio.timeout(pulse.limit):
+                    await self._heard.wait()
+                missed = 0
+            except TimeoutError:
+                missed += 1
+        self._lose(f"its supervisor did not answer for {pulse.limit * pulse.tries:g} s")
+
+    def _lose(self, reason: str) -> None:
+        if not self._detached and not self._lost.done():
             self._lost.set_result(reason)
             for steps in self._steps.values():
                 steps.put_nowait(None)

@@ -33,6 +33,8 @@ _FLOOD = 1024**3
 """Bytes of output after which a call is killed: nobody will read them."""
 _THROTTLE = 0.01
 """Seconds between reads of late output, which is thrown away: a flood of it costs little."""
+_START = 20.0
+"""Seconds for the process at a call's root to say that it started the command."""
 _CPU_SECONDS = 30
 """For a file tool: a pattern that backtracks for ever ends here."""
 NEVER = float("inf")
@@ -80,6 +82,8 @@ class Call:
         self._started = time.time()
         self._began = self._heard = time.monotonic()
         self._ended = self._kill_at = self._resume_at = NEVER
+        self._start_by = NEVER
+        """When it is given up, unless its root said before that the command runs."""
         self._told = 0
         self._told_at = 0.0
 
@@ -106,6 +110,7 @@ class Call:
                 place.loop.register(self._output, selectors.EVENT_READ, self.on_output)
                 argv, environment, self._note = place.shell.prepare(self.given["command"])
                 body = runner.command(argv, environment, str(place.shell.cwd), inner)
+                self._start_by = self._began + _START
             else:
                 body = runner.function(self._file_tool, _CPU_SECONDS)
             self.runner = place.children.fork(body, inner)
@@ -151,6 +156,7 @@ class Call:
         *lines, self._reports = (self._reports + data).split(b"\n")
         for line in lines:
             self._answer.update(json.loads(line))
+            self._start_by = NEVER
         if self._answer.keys() & {"exit", "content", "failed"} or self._status is not None:
             self._ended = min(self._ended, time.monotonic())
         return []
@@ -170,6 +176,8 @@ class Call:
             self._finish("ok" if self._succeeded() else "error")
         elif self._ended == NEVER and now >= self._kill_at:
             self._kill("timed_out")
+        elif self._ended == NEVER and now >= self._start_by:
+            self._kill("interrupted")
 
     def due(self) -> float:
         """When `tick` has something to do, on the monotonic clock."""
@@ -177,7 +185,8 @@ class Call:
             return self._resume_at
         if self._cause == "cancelled":
             return 0.0 if self._status is not None else self._kill_at
-        return min(self._settled_at(), self._kill_at if self._ended == NEVER else NEVER)
+        kill_at = min(self._kill_at, self._start_by) if self._ended == NEVER else NEVER
+        return min(self._settled_at(), kill_at)
 
     def cancel(self, grace: float) -> None:
         """TERM to all of it; KILL after `grace` seconds. Nothing, once the main process ended."""
@@ -270,6 +279,9 @@ class Call:
             return f"timed out after {self.limit:g} s; {processes}"
         if self._cause == "flooded":
             return f"killed after {_FLOOD} bytes of output; {processes}; write it to a file"
+        if self._cause == "interrupted":
+            how = f"did not start within {_START:g} s; {processes}"
+            return f"interrupted: {how}; this call may have partly happened"
         return f"cancelled; {processes}"
 
     def _bury(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from carpal.v1 import hand_pb2 as pb
 from hands.builtin.process import ProcessType, mark
+from hands.builtin.supervised import PULSE, Pulse
 from hands.inside import tree
 from hands.inventory import Inventory, open_inventory
 from hands.journal import Journal
@@ -140,7 +141,12 @@ class Watched:
 
 @asynccontextmanager
 async def open_place(
-    state: Path, *, boot_id: str = BOOT, hands_max: int = 8, end: bool = True
+    state: Path,
+    *,
+    boot_id: str = BOOT,
+    hands_max: int = 8,
+    end: bool = True,
+    pulse: Pulse = PULSE,
 ) -> AsyncIterator[Place]:
     """A service on a state folder. With `end`, every hand's processes are killed afterwards."""
     state.mkdir(exist_ok=True)
@@ -148,7 +154,7 @@ async def open_place(
     try:
         async with open_inventory(
             journal=journal,
-            types={"process": ProcessType()},
+            types={"process": ProcessType(pulse)},
             folder=state / "hands",
             boot_id=boot_id,
             hands_max=hands_max,

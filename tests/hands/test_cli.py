@@ -1,5 +1,7 @@
 """`carpal hand` on bad input: one line that says what and what to do, and an exit code."""
 
+import contextlib
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -53,12 +55,13 @@ def test_bad_input_gets_one_line_and_a_documented_code(
     assert last.startswith(("carpal: ", "Error: "))
 
 
-def test_a_journal_that_is_damaged_is_said_so(tmp_path: Path) -> None:
+def test_a_journal_that_is_another_programs_is_refused_in_one_line(tmp_path: Path) -> None:
     files = HandFiles(tmp_path / "state")
     Pki(tmp_path / "pki").issue(Role.DAEMON, "d", directory=files.identity_dir)
     Links(("127.0.0.1:1",), "127.0.0.1:1").save(links_path(files.identity_dir))
-    files.journal.write_bytes(b"this is no database, whatever its name says" * 100)
+    with contextlib.closing(sqlite3.connect(files.journal)) as other:
+        other.execute("CREATE TABLE recipes (name TEXT)")
     ran = carpal("run", "--state-dir", str(tmp_path / "state"))
     assert ran.returncode == 2
-    assert "journal" in ran.stderr
+    assert "another program" in ran.stderr
     assert "Traceback" not in ran.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hands.journal import HandRow, Journal
+from hands.journal import HandRow, Journal, OutOfOrder
 
 ROW = HandRow("h", "provisioning", "process", "default", b"digest", "boot", 1.5, 600.0)
 
@@ -105,4 +105,36 @@ def test_what_was_written_survives_the_kill_of_its_process(path: Path) -> None:
     call = journal.call("h", "c")
     assert call is not None
     assert call.state == "starting"
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    ("done", "step"),
+    [
+        ((), "starting"),
+        (("accepted",), "running"),
+        (("accepted",), "acknowledged"),
+        (("accepted", "terminal"), "starting"),
+        (("accepted", "starting", "running"), "starting"),
+        (("accepted", "starting", "running", "terminal"), "running"),
+        (("accepted", "starting", "running", "terminal"), "terminal"),
+        (("accepted", "starting", "running", "terminal", "acknowledged"), "terminal"),
+        (("tombstone",), "terminal"),
+    ],
+)
+def test_a_step_that_may_not_follow_is_refused_and_changes_nothing(
+    path: Path, done: tuple[str, ...], step: str
+) -> None:
+    journal = Journal(path)
+    more: dict[str, tuple[object, ...]] = {
+        "accepted": (b"d",),
+        "running": (7, 8),
+        "terminal": ("ok", b"done"),
+    }
+    for each in done:
+        getattr(journal, each)("h", "c", *more.get(each, ()))
+    before = journal.call("h", "c"), journal.sequence
+    with pytest.raises(OutOfOrder):
+        getattr(journal, step)("h", "c", *more.get(step, ()))
+    assert (journal.call("h", "c"), journal.sequence) == before
     journal.close()

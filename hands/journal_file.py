@@ -1,0 +1,143 @@
+"""The journal's file: opened whole, ours and this daemon's, or not at all.
+
+What is damaged is set aside and a new journal begun: it has another id, so
+nobody believes "never accepted" of it, and the hands it does not know are
+ended. A machine that lost its power comes back so without anybody's help. What
+belongs to something else is refused, for somebody put it there.
+"""
+
+import logging
+import secrets
+import sqlite3
+import time
+from pathlib import Path
+
+from carpal.errors import refuse
+from carpal.status import Reason
+
+log = logging.getLogger(__name__)
+
+APPLICATION_ID = 0x6372706A
+"""`crpj`, in the file's header: this is a journal."""
+VERSION = 1
+"""Of the schema."""
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_WITH_IT = ("-wal", "-shm")
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS sessions (
+  session_id TEXT PRIMARY KEY, epoch INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS hands (
+  hand_id TEXT PRIMARY KEY, state TEXT NOT NULL, type TEXT NOT NULL, workspace TEXT NOT NULL,
+  digest BLOB NOT NULL, boot_id TEXT NOT NULL, provisioned REAL NOT NULL,
+  orphan_deadline REAL NOT NULL, facts TEXT NOT NULL DEFAULT '{}', result BLOB,
+  reason TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS shares (
+  hand_id TEXT NOT NULL, session_id TEXT NOT NULL,
+  PRIMARY KEY (hand_id, session_id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS calls (
+  hand_id TEXT NOT NULL, call_id TEXT NOT NULL, state TEXT NOT NULL, digest BLOB NOT NULL,
+  pid INTEGER NOT NULL DEFAULT 0, start_time INTEGER NOT NULL DEFAULT 0,
+  outcome TEXT NOT NULL DEFAULT '', result BLOB, accepted INTEGER NOT NULL,
+  PRIMARY KEY (hand_id, call_id)) WITHOUT ROWID;
+"""
+
+
+def open_file(path: Path, daemon_id: str) -> sqlite3.Connection:
+    """The journal of a daemon, made if there is none. CONFIG_INVALID when it is not to be had."""
+    try:
+        try:
+            return _opened(path, daemon_id)
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode & 0xFF not in _DAMAGED:
+                raise
+            aside = _set_aside(path)
+            log.exception(
+                "the journal was damaged; its hands are ended", extra={"kept_as": str(aside)}
+            )
+            return _opened(path, daemon_id)
+    except (sqlite3.Error, OSError) as error:
+        raise refuse(
+            Reason.CONFIG_INVALID,
+            f"the journal {path} cannot be opened: {error}",
+            action="mend what is said, or move it away: hands it knew are then ended",
+        ) from None
+
+
+def _opened(path: Path, daemon_id: str) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None)
+    try:
+        _check_kind(db, path)
+        _check_whole(db)
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=OFF")
+        db.executescript(_SCHEMA)
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {VERSION}")
+        db.execute(
+            "INSERT OR IGNORE INTO meta VALUES ('journal_id', ?), ('sequence', '0')",
+            (new_journal_id(),),
+        )
+        if daemon_id:
+            _check_owner(db, path, daemon_id)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def new_journal_id() -> str:
+    """An id that no journal had before."""
+    return f"jrnl_{secrets.token_hex(13)}"
+
+
+def _check_kind(db: sqlite3.Connection, path: Path) -> None:
+    (kind,) = db.execute("PRAGMA application_id").fetchone()
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    tables = {str(name) for (name,) in db.execute("SELECT name FROM sqlite_schema")}
+    if kind != APPLICATION_ID and (kind != 0 or (tables and "calls" not in tables)):
+        raise refuse(
+            Reason.CONFIG_INVALID,
+            f"{path} is the database of another program, not a daemon's journal",
+            action="move it away, or give the daemon a state folder of its own",
+        )
+    if version > VERSION:
+        raise refuse(
+            Reason.CONFIG_INVALID,
+            f"the journal {path} is of version {version}; this daemon knows {VERSION}",
+            action="install the newer version again",
+        )
+
+
+def _check_whole(db: sqlite3.Connection) -> None:
+    (found,) = db.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        damaged = sqlite3.DatabaseError(str(found))
+        damaged.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise damaged
+
+
+def _check_owner(db: sqlite3.Connection, path: Path, daemon_id: str) -> None:
+    """Hands of another daemon would never be released: brains ask for them by its name."""
+    row = db.execute("SELECT value FROM meta WHERE name = 'daemon_id'").fetchone()
+    if row is not None and row[0] != daemon_id:
+        live = db.execute("SELECT count(*) FROM hands WHERE state != 'released'").fetchone()[0]
+        if live:
+            raise refuse(
+                Reason.CONFIG_INVALID,
+                f"the journal {path} is daemon {row[0]!r}'s, with {live} hands; this is"
+                f" {daemon_id!r}",
+                action="move it away: the hands it knew are then ended",
+            )
+        db.execute("UPDATE meta SET value = ? WHERE name = 'journal_id'", (new_journal_id(),))
+    db.execute("INSERT OR REPLACE INTO meta VALUES ('daemon_id', ?)", (daemon_id,))
+
+
+def _set_aside(path: Path) -> Path:
+    aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
+    for suffix in ("", *_WITH_IT):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            part.rename(aside.with_name(aside.name + suffix))
+    return aside
