@@ -35,7 +35,7 @@ if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from hands.inside import tree
-from hands.inside.call import NEVER, Call, Event, Place
+from hands.inside.call import NEVER, START_LIMIT, Call, Event, Place
 from hands.inside.deadline import Deadline
 from hands.inside.fault_points import point
 from hands.inside.output import compose
@@ -49,8 +49,17 @@ _LOOK = 2.0
 class Supervisor:
     """One hand: a socket to the daemon, and calls that run in order, one at a time."""
 
-    def __init__(self, listener: socket.socket, folder: Path, workspace: Path, deadline: float):
-        self._place = Place(workspace, Shell(workspace, folder, dict(os.environ)))
+    def __init__(
+        self,
+        listener: socket.socket,
+        folder: Path,
+        workspace: Path,
+        *,
+        deadline: float,
+        start_limit: float,
+    ) -> None:
+        shell = Shell(workspace, folder, dict(os.environ))
+        self._place = Place(workspace, shell, start_limit)
         self._loop = self._place.loop
         self._deadline = Deadline(deadline)
         self._seen: set[str] = set()
@@ -360,6 +369,7 @@ def main() -> None:
     parser.add_argument("--workspace", type=Path, required=True)
     parser.add_argument("--hand-id", required=True)  # for people who look at ps
     parser.add_argument("--deadline", type=float, required=True)
+    parser.add_argument("--start-limit", type=float, default=START_LIMIT)
     given = parser.parse_args()
     os.umask(0o022)
     for name in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
@@ -369,7 +379,13 @@ def main() -> None:
     _go_on_in_the_background(given.folder, listener)
     tree.become_subreaper()
     os.chdir("/")
-    Supervisor(listener, given.folder, given.workspace, given.deadline).run()
+    Supervisor(
+        listener,
+        given.folder,
+        given.workspace,
+        deadline=given.deadline,
+        start_limit=given.start_limit,
+    ).run()
     (given.folder / "socket").unlink(missing_ok=True)
 
 

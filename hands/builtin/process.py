@@ -29,6 +29,7 @@ from hands.api import (
 )
 from hands.builtin.supervised import PULSE, Pulse, SupervisedHand
 from hands.inside import tree
+from hands.inside.call import START_LIMIT
 from hands.inside.schema import check
 from hands.inside.shell import ALWAYS
 from hands.inside.toolset import TOOLS
@@ -47,9 +48,10 @@ _NOT_ENFORCED = ("runs as the daemon's user, without a sandbox",)
 class ProcessType:
     """Hands that are folders and processes of this machine."""
 
-    def __init__(self, pulse: Pulse = PULSE) -> None:
-        """`pulse` says how a supervisor that hangs is noticed."""
+    def __init__(self, pulse: Pulse = PULSE, start_limit: float = START_LIMIT) -> None:
+        """`pulse`: how a supervisor that hangs is noticed; `start_limit`: a call that does."""
         self._pulse = pulse
+        self._start_limit = start_limit
 
     def describe(self) -> Description:
         """Shell and files, in a fresh folder or in one of the owner's."""
@@ -81,7 +83,7 @@ class ProcessType:
         for name in ("home", "tmp"):
             (order.folder / name).mkdir(exist_ok=True)
         progress("starting the supervisor")
-        await _start(order, workspace)
+        await _start(order, workspace, self._start_limit)
         try:
             hand = await SupervisedHand.connect(order.folder, self._pulse)
         except HandLost as error:
@@ -149,12 +151,13 @@ def _environment(order: Order) -> dict[str, str]:
     }
 
 
-async def _start(order: Order, workspace: Path) -> None:
+async def _start(order: Order, workspace: Path, start_limit: float) -> None:
     """Start the supervisor; it is ready, and on its own, when this returns."""
     command = [
         *(sys.executable, "-I", "-S", str(_SUPERVISOR)),
         *("--folder", str(order.folder), "--workspace", str(workspace)),
         *("--hand-id", order.hand_id, "--deadline", str(order.orphan_deadline)),
+        *("--start-limit", str(start_limit)),
     ]
     process = await asyncio.create_subprocess_exec(
         *command,

@@ -33,7 +33,7 @@ _FLOOD = 1024**3
 """Bytes of output after which a call is killed: nobody will read them."""
 _THROTTLE = 0.01
 """Seconds between reads of late output, which is thrown away: a flood of it costs little."""
-_START = 20.0
+START_LIMIT = 20.0
 """Seconds for the process at a call's root to say that it started the command."""
 _CPU_SECONDS = 30
 """For a file tool: a pattern that backtracks for ever ends here."""
@@ -51,9 +51,10 @@ FILE_TOOLS: dict[str, Callable[[Workspace, Mapping[str, Any]], str]] = {
 class Place:
     """What every call of a hand shares."""
 
-    def __init__(self, workspace: Path, shell: Shell) -> None:
+    def __init__(self, workspace: Path, shell: Shell, start_limit: float) -> None:
         self.workspace = workspace
         self.shell = shell
+        self.start_limit = start_limit
         self.loop = selectors.DefaultSelector()
         self.children = runner.Children()
 
@@ -110,7 +111,7 @@ class Call:
                 place.loop.register(self._output, selectors.EVENT_READ, self.on_output)
                 argv, environment, self._note = place.shell.prepare(self.given["command"])
                 body = runner.command(argv, environment, str(place.shell.cwd), inner)
-                self._start_by = self._began + _START
+                self._start_by = self._began + place.start_limit
             else:
                 body = runner.function(self._file_tool, _CPU_SECONDS)
             self.runner = place.children.fork(body, inner)
@@ -280,7 +281,7 @@ class Call:
         if self._cause == "flooded":
             return f"killed after {_FLOOD} bytes of output; {processes}; write it to a file"
         if self._cause == "interrupted":
-            how = f"did not start within {_START:g} s; {processes}"
+            how = f"did not start within {self._place.start_limit:g} s; {processes}"
             return f"interrupted: {how}; this call may have partly happened"
         return f"cancelled; {processes}"
 

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import NamedTuple, NoReturn
 
 from hands.inside import tree
+from hands.inside.fault_points import point
 
 Report = dict[str, object]
 Body = Callable[[Callable[[Report], None]], None]
@@ -100,6 +101,7 @@ def _child(parent: int, body: Body, send: int, keep: int | None) -> NoReturn:
     code = 70  # EX_SOFTWARE: the body raised
     try:
         _detach(parent, {send} if keep is None else {send, keep})
+        point("supervisor.runner.forked")
         body(lambda report: _write(send, report))
         code = 0
     finally:

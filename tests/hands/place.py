@@ -11,7 +11,6 @@ from typing import Any
 
 from carpal.v1 import hand_pb2 as pb
 from hands.builtin.process import ProcessType, mark
-from hands.builtin.supervised import PULSE, Pulse
 from hands.inside import tree
 from hands.inventory import Inventory, open_inventory
 from hands.journal import Journal
@@ -146,7 +145,7 @@ async def open_place(
     boot_id: str = BOOT,
     hands_max: int = 8,
     end: bool = True,
-    pulse: Pulse = PULSE,
+    process: ProcessType | None = None,
 ) -> AsyncIterator[Place]:
     """A service on a state folder. With `end`, every hand's processes are killed afterwards."""
     state.mkdir(exist_ok=True)
@@ -154,7 +153,7 @@ async def open_place(
     try:
         async with open_inventory(
             journal=journal,
-            types={"process": ProcessType(pulse)},
+            types={"process": process or ProcessType()},
             folder=state / "hands",
             boot_id=boot_id,
             hands_max=hands_max,

@@ -10,6 +10,7 @@ from brain.provision import ORPHAN_MARGIN
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
+from hands.builtin.process import ProcessType
 from hands.builtin.supervised import Pulse
 from hands.inside import tree
 from hands.inside.deadline import Deadline, boottime
@@ -114,8 +115,8 @@ async def test_a_daemon_that_comes_back_does_not_start_the_deadline_over(tmp_pat
 async def test_calls_and_a_daemon_that_looks_after_it_keep_no_hand_without_a_brain(
     tmp_path: Path,
 ) -> None:
-    often = Pulse(every=0.05)
-    async with open_place(tmp_path / "state", pulse=often) as place:
+    often = ProcessType(Pulse(every=0.05))
+    async with open_place(tmp_path / "state", process=often) as place:
         hand = await place.hand(deadline=1.0 * SCALE)
         while hand in place.inventory.keepers:
             try:

@@ -10,8 +10,10 @@ import pytest
 
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
+from hands.builtin.process import ProcessType
 from hands.builtin.supervised import PULSE, Pulse
 from hands.inside import tree
+from tests.faults import Points
 from tests.hands.place import Place, open_place, until
 from tests.hands.test_service import refused
 from tests.leftovers import nothing_orphaned
@@ -28,7 +30,7 @@ async def test_a_supervisor_stopped_in_a_call_is_noticed_and_its_whole_tree_kill
     tmp_path: Path,
 ) -> None:
     state = tmp_path / "state"
-    async with open_place(state, pulse=QUICK) as place:
+    async with open_place(state, process=ProcessType(QUICK)) as place:
         hand = await place.hand()
         call = place.begin(place.request(hand, command="setsid sleep 60 & echo up; sleep 61"))
         await call.output()
@@ -50,7 +52,7 @@ async def test_a_supervisor_stopped_in_a_call_is_noticed_and_its_whole_tree_kill
 
 
 async def test_a_supervisor_stopped_while_idle_is_noticed_too(tmp_path: Path) -> None:
-    async with open_place(tmp_path / "state", pulse=QUICK) as place:
+    async with open_place(tmp_path / "state", process=ProcessType(QUICK)) as place:
         hand = await place.hand()
         os.kill(place.supervisor(hand), signal.SIGSTOP)
         await until(lambda: place.inventory.count == 0, "nobody noticed")
@@ -60,7 +62,9 @@ async def test_a_supervisor_stopped_while_idle_is_noticed_too(tmp_path: Path) ->
 
 
 async def test_a_supervisor_that_is_only_slow_is_kept(tmp_path: Path) -> None:
-    async with open_place(tmp_path / "state", pulse=Pulse(0.05, 1.0 * SCALE, tries=4)) as place:
+    async with open_place(
+        tmp_path / "state", process=ProcessType(Pulse(0.05, 1.0 * SCALE, tries=4))
+    ) as place:
         hand = await place.hand()
         supervisor = place.supervisor(hand)
         os.kill(supervisor, signal.SIGSTOP)
@@ -87,6 +91,27 @@ async def test_a_stopped_supervisor_is_not_adopted_and_its_tree_is_killed(tmp_pa
         assert result.outcome == pb.OUTCOME_INTERRUPTED
         assert "may have partly happened" in result.content
         assert not [p for p in all_of_it if p and tree.alive(p.pid, p.start)]
+        await nothing_orphaned(state)
+
+
+async def test_l12_a_child_that_hangs_before_its_job_is_interrupted_in_time_and_never_queued_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L12: the call's root process stands still before it runs the command; the hand goes on."""
+    points = Points(tmp_path / "faults")
+    for name, value in points.environ.items():
+        monkeypatch.setenv(name, value)
+    points.arm("supervisor.runner.forked", "stop")
+    state = tmp_path / "state"
+    async with open_place(state, process=ProcessType(start_limit=2.0 * SCALE)) as place:
+        hand = await place.hand()
+        request = place.request(hand, command="touch ran")
+        result = (await place.steps(request))[-1].result
+        assert result.outcome == pb.OUTCOME_INTERRUPTED
+        assert "did not start within" in result.content
+        assert "may have partly happened" in result.content
+        assert (await place.steps(request))[-1].result == result, "it is not tried again"
+        assert (await place.sh(hand, "ls; echo on")).content == "on\n"
         await nothing_orphaned(state)
 
 
