@@ -44,6 +44,7 @@ class Reason(StrEnum):
     # On this side of a connection, before any server was reached.
     UNREACHABLE = "UNREACHABLE"
     CONFIG_INVALID = "CONFIG_INVALID"
+    CLOCK_WRONG = "CLOCK_WRONG"
     EXTRA_MISSING = "EXTRA_MISSING"
     ADDRESS_IN_USE = "ADDRESS_IN_USE"
     # Session.
@@ -127,6 +128,7 @@ SPECS: dict[Reason, Spec] = {
     Reason.INTERNAL: Spec(Code.INTERNAL, "read the server's log"),
     Reason.UNREACHABLE: Spec(Code.UNAVAILABLE, "check that it runs and the address is right"),
     Reason.CONFIG_INVALID: Spec(Code.INVALID_ARGUMENT, "correct the configuration"),
+    Reason.CLOCK_WRONG: Spec(Code.FAILED_PRECONDITION, "set this machine's clock"),
     Reason.EXTRA_MISSING: Spec(Code.INVALID_ARGUMENT, "install the extra"),
     Reason.ADDRESS_IN_USE: Spec(Code.INVALID_ARGUMENT, "stop what listens there or choose another"),
     Reason.SESSION_NOT_FOUND: Spec(Code.NOT_FOUND, "list the ids with `carpal session ls`"),

@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from carpal.errors import CarpalError, refuse
+from carpal.fault_points import point
 from carpal.identity import Identity, Role, identity_of
 from carpal.status import Reason
 
@@ -37,7 +38,7 @@ _SCRATCH = ".candidate-"
 class Loaded:
     """An identity read from disk, whose parts belong together."""
 
-    key: ec.EllipticCurvePrivateKey
+    key: ec.EllipticCurvePrivateKey = field(repr=False, compare=False)
     key_pem: bytes = field(repr=False)
     chain: bytes
     ca: bytes
@@ -168,8 +169,10 @@ class IdentityFiles:
         scratch = IdentityFiles(self.directory / f"{_SCRATCH}{secrets.token_hex(4)}")
         try:
             write_file(scratch.key, key)
+            point("identity.candidate.key")
             write_file(scratch.certificate, chain)
             write_file(scratch.ca, ca)
+            point("identity.candidate.written")
             shutil.rmtree(self.candidate.directory, ignore_errors=True)
             scratch.directory.rename(self.candidate.directory)
         except OSError:
@@ -187,6 +190,7 @@ class IdentityFiles:
             (candidate.certificate, self.certificate),
         ):
             write_file(target, _read(source))
+            point(f"identity.promotion.{target.stem}")
         shutil.rmtree(candidate.directory, ignore_errors=True)
 
     def _load(self) -> Loaded | None:

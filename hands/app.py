@@ -15,12 +15,14 @@ from carpal.identity import Role
 from carpal.process import until_stopped
 from carpal.proof import Token
 from carpal.ready import announce
+from carpal.renewal import Renewal
 from carpal.status import Reason
+from carpal.tls import Shown
 from carpal.v1 import orchestrator_pb2 as pb
-from hands import renewal, types
+from hands import types
 from hands.api import HandType
 from hands.daemon import Daemon
-from hands.enroll import Links, enroll, links_path
+from hands.enroll import Links, asking, enroll, links_path
 from hands.files import HandFiles, boot_id
 from hands.inventory import open_inventory
 from hands.journal import Journal
@@ -59,7 +61,8 @@ async def run(
     files = HandFiles(config.state_dir)
     with files.only_process():
         await _identify(files, token)
-        me = files.identity.load_valid().identity
+        # Valid or not: one that is over is renewed by its key, and a clock may yet be set.
+        me = files.identity.load().identity
         if me.role is not Role.DAEMON:
             raise refuse(
                 Reason.CONFIG_INVALID,
@@ -75,22 +78,28 @@ async def run(
                 hands_max=config.hands_max,
             ) as inventory:
                 welcomes = _Welcomes(files, ready_fd, me.name)
+
+                async def relink(shown: Shown) -> None:
+                    await daemon.relink(shown)
+
+                renewal = Renewal(files.identity, asking(welcomes.enrollment), relink)
                 daemon = Daemon(
-                    lambda: files.identity,
+                    renewal.shown,
                     HandService(inventory, me.name, me.workspace),
                     inventory,
                     labels=config.labels,
                     brains=welcomes.brains,
                     on_brains=welcomes.know,
                     welcomed=welcomes.welcomed,
+                    refused=lambda error: _look_at(error, renewal),
                 )
-                await _serve(daemon, files, stop)
+                await _serve(daemon, renewal, stop)
 
 
-async def _serve(daemon: Daemon, files: HandFiles, stop: asyncio.Event) -> None:
+async def _serve(daemon: Daemon, renewal: Renewal, stop: asyncio.Event) -> None:
     async with asyncio.TaskGroup() as group:
         linking = group.create_task(daemon.run())
-        renewing = group.create_task(renewal.keep_renewed(files.identity))
+        renewing = group.create_task(renewal.run())
         try:
             await until_stopped(stop, linking, renewing)
             if daemon.stop("the daemon stops"):
@@ -100,31 +109,38 @@ async def _serve(daemon: Daemon, files: HandFiles, stop: asyncio.Event) -> None:
             renewing.cancel()
 
 
+def _look_at(error: CarpalError, renewal: Renewal) -> None:
+    if error.reason is Reason.CERTIFICATE_EXPIRED:
+        renewal.hurry()  # the machine slept past it, say
+
+
 async def _identify(files: HandFiles, token: Token | None) -> None:
     """Enrol when that is needed; what is valid is never given up because it failed."""
     if token is None:
         return
-    valid = _has_valid_identity(files)
+    valid = _has_identity(files, valid=True)
     if valid and Links.load(links_path(files.identity_dir)).enrollment == token.address:
         return  # enrolled with it, or with another of this brain: used once is enough
     try:
         enrolled = await enroll(token, files.identity_dir)
     except CarpalError as error:
-        if not valid:
+        if not _has_identity(files):
             raise
+        # Valid, or renewed by its key: never given up because a token was used before.
         log.warning("token not used; the identity stays", extra={"why": str(error)})
     else:
         log.info("enrolled", extra={"identity": enrolled.identity.uri})
 
 
-def _has_valid_identity(files: HandFiles) -> bool:
+def _has_identity(files: HandFiles, *, valid: bool = False) -> bool:
     if not files.identity.exists():
         return False
     try:
-        return not files.identity.load().identity.expired(datetime.now(UTC))
+        identity = files.identity.load().identity
     except CarpalError as error:
         log.warning("identity not usable", extra={"why": str(error)})
         return False
+    return not (valid and identity.expired(datetime.now(UTC)))
 
 
 class _Welcomes:
@@ -146,12 +162,19 @@ class _Welcomes:
         """`host:port` each."""
         return list(self._links.brains)
 
+    def enrollment(self) -> str:
+        """Where certificates are renewed, `host:port`."""
+        return self._links.enrollment
+
     def know(self, now: Sequence[str]) -> None:
         """Dial these first, then the last few known before: all may be gone at once."""
         brains = tuple(dict.fromkeys((*now, *self._links.brains)))[: len(now) + _REMEMBERED]
         if brains != self._links.brains:
             self._links = Links(brains, self._links.enrollment)
-            self._links.save(self._path)
+            try:
+                self._links.save(self._path)
+            except OSError as error:  # a full disk ends no link
+                log.warning("brains not kept", extra={"why": str(error)})
 
     def welcomed(self, welcome: pb.Welcome) -> None:
         """Say ready, the first time."""

@@ -6,33 +6,30 @@ valid is replaced only by a whole one.
 """
 
 import json
-import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from carpal.client import KEEPALIVE, rpc_errors
 from carpal.errors import CarpalError, refuse
 from carpal.identity import Identity, Role, identity_in, server_name, verified_identity
+from carpal.pending import Pending
 from carpal.proof import Token, ca_pin, enrol_proof, renewal_signature
+from carpal.renewal import Answer, Ask, Connect, Renewal, checked, not_ours, utc_now
 from carpal.status import Reason
-from carpal.tls import IdentityFiles, certificate_request, key_pem, new_key, write_file
+from carpal.tls import IdentityFiles, Loaded, write_file
 from carpal.v1 import enrollment_pb2 as pb
 from carpal.v1 import enrollment_pb2_grpc
 from hands.presented import pinned_chain
 
 _TIMEOUT = 20.0
 """Seconds for one answer: the brain waits up to 10 for the vault, and may be tried again."""
-
-Probe = Callable[[IdentityFiles], Awaitable[None]]
-"""Connects with a candidate identity; raises when it is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +63,10 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
-class Renewed:
-    """An identity that was written, and when to ask for the next."""
-
-    identity: Identity
-    renew_after: timedelta
-    server_time: datetime
-    """The brain's clock at its answer, in UTC."""
-
-
-@dataclass(frozen=True, slots=True)
-class EnrolledAs(Renewed):
+class EnrolledAs:
     """A first identity, and where to dial with it."""
 
+    identity: Identity
     links: Links
 
 
@@ -97,7 +85,7 @@ async def enroll(token: Token, identity_dir: Path) -> EnrolledAs:
     leaf, authority = await pinned_chain(token.address, token.pins)
     ca = _pem(authority)
     brain = _check_brain(token.address, _pem(leaf), ca)
-    pending = _Pending.of(identity_dir, token.token_id)
+    pending = Pending.of(identity_dir, token.token_id)
     async with _dial(token.address, brain.trust_domain, ca) as stub:
         with rpc_errors(f"the brain at {token.address}"):
             answer = await stub.Enroll(
@@ -110,79 +98,54 @@ async def enroll(token: Token, identity_dir: Path) -> EnrolledAs:
             )
     # Only a CA the token pins is trusted: the bundle comes through a brain.
     trusted = _pinned(answer.ca_bundle, token.pins) or ca
-    identity = _check_answer(answer.certificate_chain, trusted, pending.key)
+    new = checked(_answer(answer, trusted), pending.key, utc_now())
+    if new.identity.role is not Role.DAEMON:
+        raise not_ours(f"it is for a {new.identity.role}")
     files = IdentityFiles(identity_dir)
     links = Links(tuple(answer.brains), token.address)
-    files.stage(key_pem(pending.key), answer.certificate_chain, trusted)
-    links.save(links_path(identity_dir))
-    files.promote()
+    with files.writing():
+        files.stage(new.key_pem, new.chain, new.ca)
+        links.save(links_path(identity_dir))
+        files.promote()
     pending.forget()
-    return EnrolledAs(
-        identity,
-        answer.renew_after.ToTimedelta(),
-        answer.server_time.ToDatetime(UTC),
-        links,
-    )
+    return EnrolledAs(new.identity, links)
 
 
-async def renew(identity_dir: Path, address: str, probe: Probe | None = None) -> Renewed:
-    """Get the next certificate for a new key, by proof of the old one.
+async def renew(identity_dir: Path, address: str, connect: Connect) -> Identity:
+    """Get the next certificate for a new key, by proof of the old one, which may have expired.
 
-    With `probe` the new identity is connected with before it replaces the old
-    one, which may have expired. Raises RENEWAL_REFUSED, UNREACHABLE,
-    VAULT_UNAVAILABLE, or what the probe raises; then the old one stays.
+    The new identity is connected with before it replaces the old one. Raises
+    RENEWAL_REFUSED, UNREACHABLE, VAULT_UNAVAILABLE, or what `connect` raises;
+    then the old one stays.
     """
-    files = IdentityFiles(identity_dir)
-    old = files.load()
-    key = new_key()
-    request = certificate_request(key)
-    async with _dial(address, old.identity.trust_domain, old.ca) as stub:
-        with rpc_errors(f"the brain at {address}"):
-            answer = await stub.Renew(
-                pb.RenewRequest(
-                    certificate_request=request,
-                    certificate=old.chain,
-                    proof=renewal_signature(old.key, request),
-                ),
-                timeout=_TIMEOUT,
-            )
-    # The CAs stay those that enrolment pinned: the answer comes through a brain.
-    identity = _check_answer(answer.certificate_chain, old.ca, key)
-    if identity.uri != old.identity.uri:
-        raise _not_ours(f"it is for {identity.uri}")
-    candidate = files.stage(key_pem(key), answer.certificate_chain, old.ca)
-    if probe is not None:
-        await probe(candidate)
-    files.promote()
-    return Renewed(identity, answer.renew_after.ToTimedelta(), answer.server_time.ToDatetime(UTC))
+    return await Renewal(IdentityFiles(identity_dir), asking(lambda: address), connect).renew()
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """A key and its request, on disk before the request is first sent."""
+def asking(address: Callable[[], str]) -> Ask:
+    """Renews at a brain's enrolment port, `host:port`."""
 
-    folder: Path
-    key: ec.EllipticCurvePrivateKey
-    request: bytes
+    async def ask(old: Loaded, request: bytes) -> Answer:
+        there = address()
+        async with _dial(there, old.identity.trust_domain, old.ca) as stub:
+            with rpc_errors(f"the brain at {there}"):
+                answer = await stub.Renew(
+                    pb.RenewRequest(
+                        certificate_request=request,
+                        certificate=old.chain,
+                        proof=renewal_signature(old.key, request),
+                    ),
+                    timeout=_TIMEOUT,
+                )
+        # The CAs stay those that enrolment pinned: the answer comes through a brain.
+        return _answer(answer, old.ca)
 
-    @classmethod
-    def of(cls, identity_dir: Path, token_id: str) -> "_Pending":
-        """What was made for this token before, or a new one."""
-        folder = identity_dir / "pending" / token_id
-        key_file, request_file = folder / "key.pem", folder / "request.der"
-        if request_file.exists():  # written last
-            key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
-            if isinstance(key, ec.EllipticCurvePrivateKey):
-                return cls(folder, key, request_file.read_bytes())
-        key = new_key()
-        request = certificate_request(key)
-        write_file(key_file, key_pem(key))
-        write_file(request_file, request)
-        return cls(folder, key, request)
+    return ask
 
-    def forget(self) -> None:
-        """The identity is in place: what is pending, for any token, is of no more use."""
-        shutil.rmtree(self.folder.parent, ignore_errors=True)
+
+def _answer(answer: pb.EnrollResponse | pb.RenewResponse, trusted: bytes) -> Answer:
+    told = answer.HasField("server_time")
+    there = answer.server_time.ToDatetime(UTC) if told else None
+    return Answer(answer.certificate_chain, trusted, there)
 
 
 @asynccontextmanager
@@ -223,19 +186,6 @@ def _check_brain(address: str, leaf: bytes, ca: bytes) -> Identity:
     return brain
 
 
-def _check_answer(chain: bytes, ca: bytes, key: ec.EllipticCurvePrivateKey) -> Identity:
-    """The identity we were given: of a CA we trust, for our key, a daemon's."""
-    try:
-        identity = verified_identity(chain, ca, datetime.now(UTC))
-    except CarpalError as error:
-        raise _not_ours(error.message) from None
-    if x509.load_pem_x509_certificate(chain).public_key() != key.public_key():
-        raise _not_ours("it is for another key")
-    if identity.role is not Role.DAEMON:
-        raise _not_ours(f"it is for a {identity.role}")
-    return identity
-
-
 def _pinned(bundle: bytes, pins: tuple[bytes, ...]) -> bytes:
     """Those of the bundle's CAs that a pin names, PEM."""
     try:
@@ -248,7 +198,3 @@ def _pinned(bundle: bytes, pins: tuple[bytes, ...]) -> bytes:
 
 def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _not_ours(why: str) -> CarpalError:
-    return refuse(Reason.IDENTITY_INVALID, f"the certificate that came back is not ours: {why}")

@@ -82,20 +82,24 @@ class Trust:
 
 
 @asynccontextmanager
-async def trust(state: Path, trust_domain: str = DEFAULT_TRUST_DOMAIN) -> AsyncIterator[Trust]:
-    """Make a trust domain in `state` and serve its vault and one enrolment port."""
+async def trust(
+    state: Path, trust_domain: str = DEFAULT_TRUST_DOMAIN, age: timedelta = timedelta()
+) -> AsyncIterator[Trust]:
+    """Make a trust domain in `state` and serve its vault and one enrolment port.
+
+    Its CA is of `age`: certificates that are older than their CA are good for nothing.
+    """
     files, clock = VaultFiles(state), Clock()
-    setup.init(
-        files,
-        trust_domain,
-        [
-            Claims(Role.VAULT, "vault"),
-            Claims(Role.SESSIOND, "sessiond"),
-            Claims(Role.BRAIN, "brain-1"),
-            Claims(Role.OPERATOR, "operator", "default"),
-        ],
-        clock,
-    )
+    clock.offset = -age
+    setup.init(files, trust_domain, [], clock)
+    clock.offset = timedelta()
+    for claims in (
+        Claims(Role.VAULT, "vault"),
+        Claims(Role.SESSIOND, "sessiond"),
+        Claims(Role.BRAIN, "brain-1"),
+        Claims(Role.OPERATOR, "operator", "default"),
+    ):
+        setup.issue(files, claims, files.identity(claims.role, claims.name), clock)
     vault_identity = files.identity(Role.VAULT, "vault")
     brain = files.identity(Role.BRAIN, "brain-1")
     async with AsyncExitStack() as stack:

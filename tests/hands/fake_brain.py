@@ -13,7 +13,7 @@ from carpal.errors import refuse
 from carpal.identity import Role
 from carpal.server import Context, caller, not_built, serve
 from carpal.status import Reason
-from carpal.tls import server_credentials
+from carpal.tls import IdentityFiles, server_credentials
 from carpal.v1 import hand_pb2, orchestrator_pb2_grpc
 from carpal.v1 import orchestrator_pb2 as pb
 from tests.hands.place import PATIENCE
@@ -117,12 +117,18 @@ def _json(command: str) -> bytes:
 @asynccontextmanager
 async def brain(pki: Pki, name: str, listen: str = "127.0.0.1:0") -> AsyncIterator[FakeBrain]:
     """A brain that serves."""
-    fake = FakeBrain(name)
+    async with serving(pki.issue(Role.BRAIN, name), listen) as fake:
+        yield fake
+
+
+@asynccontextmanager
+async def serving(files: IdentityFiles, listen: str = "127.0.0.1:0") -> AsyncIterator[FakeBrain]:
+    """The same, under an identity that there is."""
+    fake = FakeBrain(files.identity().name)
 
     def register(server: grpc.aio.Server) -> None:
         orchestrator_pb2_grpc.add_OrchestratorServicer_to_server(fake, server)
 
-    files = pki.issue(Role.BRAIN, name)
     async with serve(listen, server_credentials(files), register) as server:
         fake.address = server.address
         fake.brains = [server.address]

@@ -19,7 +19,7 @@ from carpal.identity import Role
 from carpal.proof import Token, ca_pin
 from carpal.server import serve
 from carpal.status import Reason
-from carpal.tls import IdentityFiles, new_key, server_credentials
+from carpal.tls import IdentityFiles, Shown, new_key, server_credentials
 from carpal.v1 import enrollment_pb2 as pb
 from carpal.v1 import enrollment_pb2_grpc
 from hands.enroll import Links, enroll, links_path, renew
@@ -218,13 +218,13 @@ async def test_a_renewal_has_a_new_key_and_the_same_claims(
     old_key = IdentityFiles(identity_dir).load().key_pem
     tried = []
 
-    async def probe(candidate: IdentityFiles) -> None:
+    async def connect(candidate: Shown) -> None:
         tried.append(candidate.load_valid().identity)
         assert IdentityFiles(identity_dir).load().key_pem == old_key
 
-    second = await renew(identity_dir, domain.enrollment_address, probe)
+    second = await renew(identity_dir, domain.enrollment_address, connect)
     loaded = IdentityFiles(identity_dir).load_valid()
-    assert tried == [second.identity] == [loaded.identity]
+    assert tried == [second] == [loaded.identity]
     assert loaded.key_pem != old_key
     assert (loaded.identity.uri, loaded.identity.pool) == (first.identity.uri, "gpu")
     assert loaded.identity.serial != first.identity.serial
@@ -237,11 +237,11 @@ async def test_a_renewal_that_does_not_connect_leaves_the_old_identity(
     await enroll(await domain.token(), identity_dir)
     before = IdentityFiles(identity_dir).load().chain
 
-    async def probe(candidate: IdentityFiles) -> None:
-        raise ConnectionError(candidate.directory.name)
+    async def connect(candidate: Shown) -> None:
+        raise ConnectionError(candidate.identity().name)
 
     with pytest.raises(ConnectionError):
-        await renew(identity_dir, domain.enrollment_address, probe)
+        await renew(identity_dir, domain.enrollment_address, connect)
     assert IdentityFiles(identity_dir).load_valid().chain == before
 
 
@@ -252,9 +252,13 @@ async def test_a_renewal_of_another_authoritys_certificate_is_refused(
     loaded = files.load()
     files.install(loaded.key_pem, loaded.chain, domain.files.load_authority().pem)
     with pytest.raises(Denied) as raised:
-        await renew(files.directory, domain.enrollment_address)
+        await renew(files.directory, domain.enrollment_address, _nothing)
     assert raised.value.reason is Reason.RENEWAL_REFUSED
     assert files.load().chain == loaded.chain
+
+
+async def _nothing(_candidate: Shown) -> None:
+    """Whoever is shown it takes it."""
 
 
 async def test_no_secret_is_logged_or_written(
