@@ -102,13 +102,22 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Output as it comes. Once it is a flood, `data` is empty and `dropped` counts."""
+    """Output as it comes, all of it; the daemon keeps what it has room for and counts the rest."""
 
     offset: int
-    """Bytes of output before `data`."""
+    """Bytes of output before `data`, also those that the hand itself left out."""
     data: bytes
-    dropped: int = 0
-    """Bytes left out before `data`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """There is output up to `end`: the hand put it into the call's spool itself, or left it out.
+
+    For hands whose supervisor writes `spool/CALL_ID` in the hand's folder, by
+    `hands/inside/spool.py`, so that output outlives the daemon.
+    """
+
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +137,7 @@ class Result:
     """Seconds, on a monotonic clock."""
 
 
-Step = Started | Output | Result
+Step = Started | Output | Spooled | Result
 """What a running call gives: any number of outputs, and last its one result."""
 
 

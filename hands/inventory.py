@@ -14,7 +14,7 @@ from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import orchestrator_pb2
-from hands import folders, results
+from hands import folders, results, spool
 from hands.api import Hand, HandLost, HandType, Order, ProvisionFailed
 from hands.journal import CallRow, HandRow, Journal
 from hands.keeper import Keeper
@@ -140,10 +140,12 @@ class Inventory:
         return result
 
     def _keep(self, row: HandRow, hand: Hand) -> Keeper:
-        async def reap() -> int:
-            return await self.types[row.type].reap(row.hand_id, self.folder_of(row.hand_id))
+        folder = self.folder_of(row.hand_id)
 
-        keeper = Keeper(row.hand_id, hand, self.journal, reap, row.orphan_deadline)
+        async def reap() -> int:
+            return await self.types[row.type].reap(row.hand_id, folder)
+
+        keeper = Keeper(row, hand, self.journal, folder, reap)
         self.keepers[row.hand_id] = keeper
         self._tasks[row.hand_id] = self._group.create_task(self._watch(keeper))
         return keeper
@@ -240,6 +242,7 @@ class Inventory:
         for call_id in hand.held - keeper.open.keys():
             # Its result was journaled, but the daemon died before saying so.
             await hand.acknowledge(call_id)
+        spool.sweep(self.folder_of(row.hand_id), self.journal.unacknowledged(row.hand_id))
         log.info("hand adopted", extra={"hand_id": row.hand_id, "calls": len(keeper.open)})
 
     async def _give_up(self, row: HandRow, reason: str) -> None:

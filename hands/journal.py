@@ -177,6 +177,7 @@ class Journal:
             )
             db.execute("DELETE FROM shares WHERE hand_id = ?", (hand_id,))
             db.execute("DELETE FROM calls WHERE hand_id = ?", (hand_id,))
+            db.execute("DELETE FROM outputs WHERE hand_id = ?", (hand_id,))
 
     # Calls.
 
@@ -211,13 +212,43 @@ class Journal:
         """It runs as that process."""
         self._set_call(hand_id, call_id, "running", ", pid = ?, start_time = ?", pid, start_time)
 
-    def terminal(self, hand_id: str, call_id: str, outcome: str, result: bytes) -> None:
-        """It has a result."""
-        self._set_call(hand_id, call_id, "terminal", ", outcome = ?, result = ?", outcome, result)
+    def terminal(
+        self,
+        hand_id: str,
+        call_id: str,
+        outcome: str,
+        result: bytes,
+        *,
+        head: bytes = b"",
+        total: int = 0,
+    ) -> None:
+        """It has a result; `head` is the beginning of the `total` bytes of output it gave."""
+        keep = "INSERT OR REPLACE INTO outputs VALUES (?, ?, ?, ?)"
+        also = (keep, (hand_id, call_id, head, total)) if total else None
+        change = ", outcome = ?, result = ?"
+        self._set_call(hand_id, call_id, "terminal", change, outcome, result, also=also)
+
+    def output(self, hand_id: str, call_id: str) -> tuple[bytes, int]:
+        """The beginning of what a call gave, and how much that was; until it is acknowledged."""
+        row = self._db.execute(
+            "SELECT head, total FROM outputs WHERE hand_id = ? AND call_id = ?", (hand_id, call_id)
+        ).fetchone()
+        return (bytes(row[0]), int(row[1])) if row else (b"", 0)
+
+    def unacknowledged(self, hand_id: str) -> frozenset[str]:
+        """Calls whose output may still be asked for."""
+        rows = self._db.execute(
+            "SELECT call_id FROM calls WHERE hand_id = ?"
+            " AND state NOT IN ('acknowledged', 'tombstone')",
+            (hand_id,),
+        )
+        return frozenset(str(row[0]) for row in rows)
 
     def acknowledged(self, hand_id: str, call_id: str) -> None:
         """The result is in the log: it is freed; id, digest and outcome stay."""
-        self._set_call(hand_id, call_id, "acknowledged", ", result = NULL")
+        free = "DELETE FROM outputs WHERE hand_id = ? AND call_id = ?"
+        also = (free, (hand_id, call_id))
+        self._set_call(hand_id, call_id, "acknowledged", ", result = NULL", also=also)
 
     # How.
 
@@ -230,7 +261,13 @@ class Journal:
             )
 
     def _set_call(
-        self, hand_id: str, call_id: str, state: str, more: str = "", *values: object
+        self,
+        hand_id: str,
+        call_id: str,
+        state: str,
+        more: str = "",
+        *values: object,
+        also: tuple[str, tuple[object, ...]] | None = None,
     ) -> None:
         before = _BEFORE[state]
         places = ", ".join("?" for _ in before)
@@ -244,6 +281,8 @@ class Journal:
                 known = self.call(hand_id, call_id)
                 at = "unknown" if known is None else known.state
                 raise OutOfOrder(f"call {call_id!r} is {at} and cannot be {state}")
+            if also:
+                db.execute(*also)
 
     @contextmanager
     def _step(self, thing: str, step: str) -> Iterator[sqlite3.Connection]:

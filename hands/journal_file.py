@@ -41,6 +41,9 @@ CREATE TABLE IF NOT EXISTS calls (
   pid INTEGER NOT NULL DEFAULT 0, start_time INTEGER NOT NULL DEFAULT 0,
   outcome TEXT NOT NULL DEFAULT '', result BLOB, accepted INTEGER NOT NULL,
   PRIMARY KEY (hand_id, call_id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS outputs (
+  hand_id TEXT NOT NULL, call_id TEXT NOT NULL, head BLOB NOT NULL, total INTEGER NOT NULL,
+  PRIMARY KEY (hand_id, call_id));
 """
 
 

@@ -8,12 +8,14 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 from hands import results
-from hands.api import Call, Hand, HandLost, Outcome, Output, Result, Started, Step
+from hands.api import Call, Hand, HandLost, Outcome, Output, Result, Spooled, Started, Step
 from hands.inside.deadline import Deadline
-from hands.journal import Journal
+from hands.journal import HandRow, Journal
 from hands.running import Running
+from hands.spool import Spool, folder_of
 
 log = logging.getLogger(__name__)
 
@@ -26,32 +28,33 @@ class Keeper:
 
     def __init__(
         self,
-        hand_id: str,
+        row: HandRow,
         hand: Hand,
         journal: Journal,
+        folder: Path,
         reap: Callable[[], Awaitable[int]],
-        orphan_deadline: float,
     ) -> None:
-        """`reap` kills what a dead hand leaves behind."""
-        self.hand_id = hand_id
+        """`folder` is the hand's; `reap` kills what a dead hand leaves behind."""
+        self.hand_id = row.hand_id
         self.open: dict[str, Running] = {}
         """Calls without a result, in order."""
         self._hand = hand
         self._journal = journal
+        self._folder = folder
         self._reap = reap
         self._line: asyncio.Queue[Running | None] = asyncio.Queue()
         self._lost = ""
-        self._deadline = Deadline(orphan_deadline)
+        self._deadline = Deadline(row.orphan_deadline)
         self._deadline.contact(ago=hand.quiet)
 
     def submit(self, call: Call, digest: bytes) -> Running:
         """Accept a call that the journal does not know; it runs when its turn comes."""
         self._journal.accepted(self.hand_id, call.call_id, digest)
-        return self._enqueue(Running(call.call_id, call))
+        return self._enqueue(Running(call.call_id, call, self._spool(call.call_id)))
 
     def resume(self, call_id: str) -> Running:
         """Take up a call that the adopted hand holds."""
-        return self._enqueue(Running(call_id, None))
+        return self._enqueue(Running(call_id, None, self._spool(call_id)))
 
     async def run(self) -> None:
         """Run calls until the hand is lost or this is cancelled."""
@@ -104,6 +107,9 @@ class Keeper:
         """Leave the hand running; the daemon ends."""
         await self._hand.detach()
 
+    def _spool(self, call_id: str) -> Spool:
+        return Spool(folder_of(self._folder, call_id))
+
     def _enqueue(self, running: Running) -> Running:
         self.open[running.call_id] = running
         self._line.put_nowait(running)
@@ -134,6 +140,8 @@ class Keeper:
                     self._journal.running(self.hand_id, running.call_id, pid, start_time)
                 case Output():
                     running.take(step)
+                case Spooled(end):
+                    running.told(end)
                 case Result():
                     self._settle(running, step)
         if running.result is None:
@@ -150,7 +158,12 @@ class Keeper:
     def _settle(self, running: Running, result: Result) -> None:
         message = results.to_message(result, self._journal.sequence + 1)
         self._journal.terminal(
-            self.hand_id, running.call_id, result.outcome, message.SerializeToString()
+            self.hand_id,
+            running.call_id,
+            result.outcome,
+            message.SerializeToString(),
+            head=bytes(running.spool.head),
+            total=running.spool.total,
         )
         del self.open[running.call_id]
         running.finish(message)

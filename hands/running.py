@@ -1,8 +1,7 @@
-"""An open call as those who watch it see it: output so far, then its result.
+"""A call as those who watch it see it: output from any offset on, then its result.
 
-Watchers come and go with links; each starts at the offset it asks for. Only
-the first 64 KiB are shown live. Of a flood, the rest is counted, so that the
-daemon's memory and the link stay small; the result has its end.
+Watchers come and go with links; each starts at the offset it asks for, and
+what was left out before a chunk is said with it.
 """
 
 import asyncio
@@ -10,55 +9,60 @@ from collections.abc import AsyncIterator
 
 from carpal.v1 import hand_pb2 as pb
 from hands.api import Call, Output
+from hands.spool import Spool
 
-_LIVE = 64 * 1024
-"""Bytes of output shown live."""
-_CHUNK = 64 * 1024
-"""Bytes of output in one message."""
+CHUNK = 64 * 1024
+"""Bytes of output in one message on a stream that others share."""
 
 
 class Running:
-    """A call that waits in line or runs."""
+    """A call that waits in line, runs, or ended."""
 
-    def __init__(self, call_id: str, call: Call | None) -> None:
-        """`call` is None for one that an adopted hand already runs."""
+    def __init__(
+        self, call_id: str, call: Call | None, spool: Spool, result: pb.Result | None = None
+    ) -> None:
+        """`call` is None for one that an adopted hand already runs, or that ended before."""
         self.call_id = call_id
         self.call = call
         self.began = call is None
         """The hand was told, or is about to be."""
-        self.result: pb.Result | None = None
-        self._head = bytearray()
-        self._total = 0
+        self.spool = spool
+        self.result = result
         self._change = asyncio.Event()
 
     def take(self, output: Output) -> None:
         """More output came."""
-        if output.offset == len(self._head):
-            self._head += output.data[: _LIVE - len(self._head)]
-        self._total = max(self._total, output.offset + len(output.data))
+        self.spool.take(output)
+        self._changed()
+
+    def told(self, end: int) -> None:
+        """The hand put output up to `end` into the spool, or left it out."""
+        self.spool.told(end)
         self._changed()
 
     def finish(self, result: pb.Result) -> None:
         """It is over."""
+        self.spool.close()
         self.result = result
         self._changed()
 
-    async def watch(self, offset: int) -> AsyncIterator[pb.ExecuteResponse]:
-        """Output from `offset` on, as it comes, and last the result."""
+    async def watch(self, offset: int, most: int = CHUNK) -> AsyncIterator[pb.ExecuteResponse]:
+        """Output from `offset` on, as it comes, `most` bytes at once, and last the result."""
         while True:
             change = self._change
-            if offset < len(self._head):
-                data = bytes(self._head[offset : offset + _CHUNK])
-                yield _chunk(offset, data, 0)
-                offset += len(data)
-            elif offset < self._total:
-                yield _chunk(self._total, b"", self._total - offset)
-                offset = self._total
+            if offset < self.spool.total:
+                begin, data = self.spool.read(offset, most)
+                yield _chunk(begin, data, begin - offset)
+                offset = begin + len(data)
             elif self.result is not None:
                 yield pb.ExecuteResponse(result=self.result)
                 return
             else:
                 await change.wait()
+
+    def read(self, offset: int) -> None:
+        """A watcher has output up to `offset` for good."""
+        self.spool.free(offset)
 
     def _changed(self) -> None:
         self._change.set()

@@ -17,7 +17,9 @@ from carpal.v1 import orchestrator_pb2
 from hands import describe, requests, results
 from hands.api import HandType, Order
 from hands.inventory import Inventory
-from hands.journal import HandRow
+from hands.journal import CallRow, HandRow
+from hands.running import Running
+from hands.spool import Spool, folder_of
 
 _STATES: dict[str, pb.CallState.ValueType] = {
     "accepted": pb.CALL_STATE_RUNNING,
@@ -157,6 +159,11 @@ class HandService:
 
     async def execute(self, request: pb.ExecuteRequest) -> AsyncIterator[pb.ExecuteResponse]:
         """Run a call, attach to it, or replay it."""
+        async for step in self.running(request).watch(request.output_offset):
+            yield step
+
+    def running(self, request: pb.ExecuteRequest) -> Running:
+        """The call a request is about: begun by it, or before, or ended; to be watched."""
         row = self._hand(request.driver, request.hand_id)
         call_id = check_id(request.call_id, "call_id")
         digest = results.input_digest(request.name, request.input)
@@ -166,23 +173,16 @@ class HandService:
             call = requests.call(request, self._type(row.type).describe())
             if row.state == "lost" or keeper is None:
                 raise _gone(row)
-            running = keeper.submit(call, digest)
-        elif known.state == "tombstone":
+            return keeper.submit(call, digest)
+        if known.state == "tombstone":
             raise refuse(Reason.CALL_CANCELLED, f"call {call_id!r} was cancelled before it came")
-        elif known.digest != digest:
+        if known.digest != digest:
             raise refuse(Reason.ID_REUSED, f"call {call_id!r} exists with other content")
-        elif known.result is not None:
-            yield pb.ExecuteResponse(result=pb.Result.FromString(known.result))
-            return
-        elif known.state == "acknowledged":
-            yield pb.ExecuteResponse(result=results.freed(known.outcome))
-            return
-        elif keeper is None or call_id not in keeper.open:
+        if known.result is not None or known.state == "acknowledged":
+            return self._ended(known)
+        if keeper is None or call_id not in keeper.open:
             raise refuse(Reason.UNAVAILABLE, f"hand {row.hand_id!r} is just being ended")
-        else:
-            running = keeper.open[call_id]
-        async for step in running.watch(request.output_offset):
-            yield step
+        return keeper.open[call_id]
 
     async def acknowledge(self, request: pb.AcknowledgeRequest) -> pb.AcknowledgeResponse:
         """Free the results that are in the log; all or none."""
@@ -194,6 +194,7 @@ class HandService:
         for call in calls:
             if call is not None and call.state == "terminal":
                 self._journal.acknowledged(row.hand_id, call.call_id)
+                self._spool(call).remove()
         return pb.AcknowledgeResponse()
 
     async def cancel(self, request: pb.CancelRequest) -> pb.CancelResponse:
@@ -223,6 +224,19 @@ class HandService:
         raise refuse(Reason.NOT_BUILT, "Save is not built yet")
 
     # What they share.
+
+    def _spool(self, call: CallRow, head: bytes = b"", total: int = 0) -> Spool:
+        return Spool(folder_of(self._hands.folder_of(call.hand_id), call.call_id), head, total)
+
+    def _ended(self, call: CallRow) -> Running:
+        """A call that has its result, with the output kept until that is acknowledged."""
+        head, total = self._journal.output(call.hand_id, call.call_id)
+        result = (
+            results.freed(call.outcome)
+            if call.result is None
+            else pb.Result.FromString(call.result)
+        )
+        return Running(call.call_id, None, self._spool(call, head, total), result)
 
     def _type(self, name: str) -> HandType:
         if name not in self._hands.types:

@@ -10,9 +10,10 @@ From the daemon: `run {call_id, tool, input, limit}`, `cancel {call_id, grace}`,
 `forget {call_id}` (its result is in the journal), `contact` (a brain with a
 live lease was heard), `ping`, `end`. To the daemon: first `hello {pid, start,
 calls, quiet, answers}`, then everything it holds anew; `started {call_id, pid,
-start}`, `output`, `result`, `pong`. A call_id is run once, ever. Without
-contact for longer than the deadline, on a clock that counts sleep, it kills its
-whole tree and ends.
+start}`, `output` (the beginning), `spooled {call_id, end}` (there is output up
+to there, in the call's spool or left out), `result`, `pong`. A call_id is run
+once, ever. Without contact for longer than the deadline, on a clock that counts
+sleep, it kills its whole tree and ends.
 """
 
 import argparse
@@ -59,7 +60,7 @@ class Supervisor:
         start_limit: float,
     ) -> None:
         shell = Shell(workspace, folder, dict(os.environ))
-        self._place = Place(workspace, shell, start_limit)
+        self._place = Place(workspace, shell, folder / "spool", start_limit)
         self._loop = self._place.loop
         self._deadline = Deadline(deadline)
         self._seen: set[str] = set()
@@ -152,6 +153,8 @@ class Supervisor:
             call.result["background"] += len(tree.descendants(*others))
         if call.lingers:
             self._lingering.append(call)
+        for event in call.unsaid():  # what it wrote up to its death
+            self._emit(event)
         point("supervisor.result.kept")
         self._emit(_result(call))
         point("supervisor.result.told")
@@ -184,7 +187,7 @@ class Supervisor:
     def _repeat(self, call: Call) -> None:
         if call.runner:
             self._emit(_started(call))
-        for event in call.output_from(0):
+        for event in call.unsaid(anew=True):
             self._emit(event)
         if call.result:
             self._emit(_result(call))

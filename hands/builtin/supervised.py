@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hands.api import Call, HandLost, Outcome, Output, Result, Started, Step
+from hands.api import Call, HandLost, Outcome, Output, Result, Spooled, Started, Step
 
 _LENGTH = struct.Struct(">I")
 _HELLO_LIMIT = 5.0
@@ -215,8 +215,9 @@ def _step(event: Mapping[str, Any]) -> Step | None:
         case "started":
             return Started(event["pid"], event["start"])
         case "output":
-            data = base64.b64decode(event["data"])
-            return Output(event["offset"], data, event["dropped"])
+            return Output(event["offset"], base64.b64decode(event["data"]))
+        case "spooled":
+            return Spooled(event["end"])
         case "result":
             fields = {k: v for k, v in event.items() if k in Result.__slots__}
             return Result(**{**fields, "outcome": Outcome(event["outcome"])})

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hands.inside import files, find, runner, tree
+from hands.inside import files, find, runner, spool, tree
 from hands.inside.beneath import Workspace
 from hands.inside.output import Capture, compose, counted
 from hands.inside.shell import Shell
@@ -27,8 +27,6 @@ _IDLE = 0.15
 """Seconds of silence after which a pipe held open by background processes is left alone."""
 _DRAIN = 0.8
 """Seconds after the main process ended when the call ends even if they go on writing."""
-_PROGRESS = 0.25
-"""Seconds between counts of output that is not shown live."""
 _FLOOD = 1024**3
 """Bytes of output after which a call is killed: nobody will read them."""
 _THROTTLE = 0.01
@@ -51,8 +49,10 @@ FILE_TOOLS: dict[str, Callable[[Workspace, Mapping[str, Any]], str]] = {
 class Place:
     """What every call of a hand shares."""
 
-    def __init__(self, workspace: Path, shell: Shell, start_limit: float) -> None:
+    def __init__(self, workspace: Path, shell: Shell, spools: Path, start_limit: float) -> None:
+        """`spools` is where each call has its spool, a folder by its id."""
         self.workspace = workspace
+        self.spools = spools
         self.shell = shell
         self.start_limit = start_limit
         self.loop = selectors.DefaultSelector()
@@ -71,6 +71,8 @@ class Call:
         self.given = given
         self.limit = _time_limit(given, limit)
         self.capture = Capture()
+        self.spool = spool.Writer(place.spools / call_id)
+        """Output beyond what the capture keeps of the beginning."""
         self.runner: runner.Runner | None = None
         self.result: Event | None = None
         self._place = place
@@ -85,8 +87,7 @@ class Call:
         self._ended = self._kill_at = self._resume_at = NEVER
         self._start_by = NEVER
         """When it is given up, unless its root said before that the command runs."""
-        self._told = 0
-        self._told_at = 0.0
+        self._said = 0
 
     @property
     def lingers(self) -> bool:
@@ -138,12 +139,11 @@ class Call:
             self._place.loop.unregister(self._output)
             self._resume_at = time.monotonic() + _THROTTLE
             return []
-        shown = len(self.capture.head)
-        self.capture.add(data)
+        self._keep(data)
         self._heard = time.monotonic()
         if self.capture.total > _FLOOD:
             self._kill("flooded")
-        return self.output_from(shown)
+        return self.unsaid()
 
     def on_report(self) -> list[Event]:
         """Take what the runner reports: an answer, the main process's end, its own."""
@@ -224,22 +224,26 @@ class Call:
         self._answer["failed"] = why
         self._finish(outcome)
 
-    def output_from(self, offset: int) -> list[Event]:
-        """The kept beginning from `offset` on, and how much more there was, as live output."""
-        event = {"event": "output", "call_id": self.call_id, "offset": offset, "dropped": 0}
-        if offset < len(self.capture.head):
-            data = bytes(self.capture.head[offset:])
-            self._told = offset + len(data)
-            return [{**event, "data": base64.b64encode(data).decode()}]
-        now = time.monotonic()
-        if self.capture.total == self._told or now - self._told_at < _PROGRESS:
-            return []
-        dropped, self._told, self._told_at = (
-            self.capture.total - self._told,
-            self.capture.total,
-            now,
-        )
-        return [{**event, "offset": self.capture.total, "dropped": dropped, "data": ""}]
+    def unsaid(self, *, anew: bool = False) -> list[Event]:
+        """Output the daemon was not told of, or all of it `anew`.
+
+        The beginning as it is; of what is beyond, where it ends: the spool has it.
+        """
+        begin = 0 if anew else self._said
+        events: list[Event] = []
+        if begin < len(self.capture.head):
+            data = base64.b64encode(self.capture.head[begin:]).decode()
+            events.append({"event": "output", "offset": begin, "data": data})
+        if max(begin, len(self.capture.head)) < self.capture.total:
+            events.append({"event": "spooled", "end": self.capture.total})
+        self._said = self.capture.total
+        return [{**event, "call_id": self.call_id} for event in events]
+
+    def _keep(self, data: bytes) -> None:
+        before = len(self.capture.head)
+        self.capture.add(data)
+        if beyond := data[len(self.capture.head) - before :]:
+            self.spool.write(self.capture.total - len(beyond), beyond)
 
     def _file_tool(self) -> str:
         return FILE_TOOLS[self.tool](Workspace(self._place.workspace), self.given)
@@ -271,7 +275,7 @@ class Call:
             data = os.read(self._output, _READ)
         except BlockingIOError:
             return False
-        self.capture.add(data)
+        self._keep(data)
         return bool(data)
 
     def _killed_note(self, killed: int) -> str:
@@ -305,6 +309,7 @@ class Call:
             self._output = -1
 
     def _finish(self, outcome: str, *notes: str) -> None:
+        self.spool.close()
         text, omitted = self.capture.text()
         failed = str(self._answer.get("failed", ""))
         if self.tool != "bash":

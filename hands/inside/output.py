@@ -3,7 +3,7 @@
 import codecs
 
 KEEP = 64 * 1024
-"""Bytes kept of the beginning, and as many of the end. Also all that is streamed live."""
+"""Bytes kept of the beginning, and as many of the end. What is beyond goes to the spool."""
 
 
 class Capture:

@@ -1,0 +1,149 @@
+"""A call's output on disk: one process writes it, another reads and frees it, and either may die.
+
+A spool is a folder of pieces, files named by the offset of their first byte.
+So it says by itself what is in it, whoever looks and whenever: nothing else
+has to be kept. It holds a bounded number of bytes; what does not fit is left
+out, and the hole before the next piece is how much that was.
+"""
+
+import contextlib
+import os
+import shutil
+import time
+from pathlib import Path
+
+LIMIT = 8 * 1024 * 1024
+"""Bytes a spool holds at most."""
+PIECE = LIMIT // 8
+"""Bytes after which a new piece is begun: what is freed is freed by the piece."""
+_ROOM = 2 * PIECE
+"""Bytes that must be free again before a full spool takes more: few long holes, not many short."""
+_LOOK = 0.02
+"""Seconds between looks at whether a full spool has room again."""
+
+
+class Writer:
+    """The one writer of a spool; the folder is made with the first piece."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file = -1
+        self._end = self._piece = self._held = 0
+        self._full_until = 0.0
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Keep `data`, which begins at `offset` of the output, or leave it out for want of room.
+
+        Never raises for want of room, in the spool or on the disk: the call goes on.
+        """
+        if not self._room(len(data)):
+            return
+        try:
+            if self._file < 0 or offset != self._end or self._piece >= PIECE:
+                self._begin(offset)
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._file, view) :]
+        except OSError:  # the disk is full, for one: what is in the piece is true all the same
+            self.close()
+            self._full_until = time.monotonic() + _LOOK
+            return
+        self._end = offset + len(data)
+        self._piece += len(data)
+        self._held += len(data)
+
+    def close(self) -> None:
+        """Let go of the piece; the next write begins another."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _room(self, size: int) -> bool:
+        if self._full_until:
+            if time.monotonic() < self._full_until:
+                return False
+            self._held = held(self._folder)
+            if self._held > LIMIT - _ROOM:
+                self._full_until = time.monotonic() + _LOOK
+                return False
+            self._full_until = 0.0
+        elif self._held + size > LIMIT:
+            self._held = held(self._folder)  # some may have been freed meanwhile
+            if self._held + size > LIMIT:
+                self.close()
+                self._full_until = time.monotonic() + _LOOK
+                return False
+        return True
+
+    def _begin(self, offset: int) -> None:
+        self.close()
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._file = os.open(self._folder / str(offset), flags, 0o600)
+        self._piece = 0
+
+
+def read(folder: Path, offset: int, most: int) -> tuple[int, bytes]:
+    """The first bytes kept at or after `offset`, up to `most`: where they begin, and they.
+
+    No bytes when nothing is kept from there on.
+    """
+    starts = _starts(folder)
+    before = [start for start in starts if start <= offset]
+    for start in [*before[-1:], *starts[len(before) :]]:
+        begin = max(start, offset)
+        if data := _read_piece(folder / str(start), begin - start, most):
+            return begin, data
+    return offset, b""
+
+
+def free(folder: Path, offset: int) -> None:
+    """Remove pieces that are wholly below `offset`, oldest first, while more than half is used.
+
+    The rest stays for who comes later and asks from the beginning.
+    """
+    sizes = {start: _size(folder / str(start)) for start in _starts(folder)}
+    used = sum(sizes.values())
+    # The newest piece is being written.
+    for start, size in list(sizes.items())[:-1]:
+        if start + size > offset or used - size < LIMIT // 2:
+            return
+        (folder / str(start)).unlink(missing_ok=True)
+        used -= size
+
+
+def remove(folder: Path) -> None:
+    """Remove the spool, if there is one."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(folder)
+
+
+def held(folder: Path) -> int:
+    """Bytes in the spool."""
+    return sum(_size(folder / str(start)) for start in _starts(folder))
+
+
+def _starts(folder: Path) -> list[int]:
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - names alone, and often
+    except FileNotFoundError:
+        return []
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def _size(piece: Path) -> int:
+    try:
+        return piece.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _read_piece(piece: Path, at: int, most: int) -> bytes:
+    try:
+        file = os.open(piece, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return b""  # freed just now
+    try:
+        return os.pread(file, most, at)
+    finally:
+        os.close(file)

@@ -1,0 +1,78 @@
+"""What is kept of a call's output: the first 64 KiB in memory, some MiB beyond on disk.
+
+So a small call costs no file, a flood costs little of either, and a reader
+that comes late, or again, finds what it missed. What had no room is counted.
+"""
+
+from pathlib import Path
+
+from hands.api import Output
+from hands.inside import spool
+from hands.inside.output import KEEP
+
+
+class Spool:
+    """One call's output, by offset."""
+
+    def __init__(self, folder: Path, head: bytes = b"", total: int = 0) -> None:
+        """`folder` is the call's, made when it is needed; `head` and `total` are from before."""
+        self.head = bytearray(head)
+        self.total = total
+        """Bytes of output, kept or not."""
+        self._folder = folder
+        self._writer: spool.Writer | None = None
+
+    def take(self, output: Output) -> None:
+        """More output came."""
+        offset, data = output.offset, output.data
+        if offset == len(self.head) < KEEP:
+            first = data[: KEEP - offset]
+            self.head += first
+            offset, data = offset + len(first), data[len(first) :]
+        if data and offset >= len(self.head):
+            if self._writer is None:
+                self._writer = spool.Writer(self._folder)
+            self._writer.write(offset, data)
+        self.told(offset + len(data))
+
+    def told(self, end: int) -> None:
+        """There is output up to `end`; what is beyond the head is in the folder, or left out."""
+        self.total = max(self.total, end)
+
+    def close(self) -> None:
+        """No more will come."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def read(self, offset: int, most: int) -> tuple[int, bytes]:
+        """The first bytes kept at or after `offset`, up to `most`: where they begin, and they.
+
+        No bytes when none are kept from there on; then it is `total` where they would begin.
+        """
+        if offset < len(self.head):
+            return offset, bytes(self.head[offset : offset + most])
+        begin, data = spool.read(self._folder, offset, most)
+        return (begin, data) if data else (max(offset, self.total), b"")
+
+    def free(self, offset: int) -> None:
+        """Output below `offset` was read."""
+        if offset > len(self.head):
+            spool.free(self._folder, offset)
+
+    def remove(self) -> None:
+        """Nobody will read it any more."""
+        spool.remove(self._folder)
+
+
+def folder_of(hand_folder: Path, call_id: str) -> Path:
+    """Where a call's spool is, in its hand's folder."""
+    return hand_folder / "spool" / call_id
+
+
+def sweep(hand_folder: Path, wanted: frozenset[str]) -> None:
+    """Remove the spools of all calls but those."""
+    folder = hand_folder / "spool"
+    if folder.is_dir():
+        for each in folder.iterdir():
+            if each.name not in wanted:
+                spool.remove(each)

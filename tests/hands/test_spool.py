@@ -1,0 +1,96 @@
+"""Output on disk: what is there says itself what is there, and what had no room is a hole."""
+
+from pathlib import Path
+
+import pytest
+
+from hands import spool as daemons
+from hands.api import Output
+from hands.inside import spool
+from hands.inside.output import KEEP
+from hands.inside.spool import LIMIT, PIECE, Writer
+
+CHUNK = PIECE // 4
+
+
+def _chunk(number: int, size: int = CHUNK) -> bytes:
+    return (number % 251).to_bytes(1, "big") * size
+
+
+def _fill(writer: Writer, chunks: range) -> None:
+    for number in chunks:
+        writer.write(number * CHUNK, _chunk(number))
+
+
+def test_what_was_written_is_read_from_any_offset(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "c")
+    _fill(writer, range(12))
+    whole = b"".join(_chunk(number) for number in range(12))
+    for offset in (0, 1, CHUNK, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE - 1):
+        begin, data = spool.read(tmp_path / "c", offset, CHUNK)
+        assert begin == offset
+        assert data
+        assert whole[offset : offset + len(data)] == data
+    assert spool.read(tmp_path / "c", 3 * PIECE, CHUNK) == (3 * PIECE, b"")
+
+
+def test_a_full_spool_leaves_out_what_comes_and_goes_on_once_there_is_room_l23(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "_LOOK", 0.0)
+    folder, writer = tmp_path / "c", Writer(tmp_path / "c")
+    _fill(writer, range(40))
+    assert spool.held(folder) == LIMIT
+    spool.free(folder, 6 * PIECE)
+    assert spool.held(folder) == LIMIT // 2, "the newer half stays for who comes later"
+    _fill(writer, range(40, 44))
+    assert spool.read(folder, LIMIT, CHUNK) == (40 * CHUNK, _chunk(40))
+
+
+def test_nothing_is_freed_before_it_is_read_or_while_there_is_room(tmp_path: Path) -> None:
+    folder, writer = tmp_path / "c", Writer(tmp_path / "c")
+    _fill(writer, range(16))
+    spool.free(folder, 4 * PIECE)
+    assert spool.held(folder) == LIMIT // 2
+    _fill(writer, range(16, 32))
+    spool.free(folder, PIECE - 1)
+    assert spool.held(folder) == LIMIT
+    assert spool.read(folder, 0, CHUNK) == (0, _chunk(0))
+
+
+def test_a_disk_that_takes_nothing_costs_output_and_not_the_call(tmp_path: Path) -> None:
+    (tmp_path / "c").write_text("in the way")
+    Writer(tmp_path / "c").write(0, b"x")
+    assert (tmp_path / "c").read_text() == "in the way"
+
+
+def test_a_writer_that_begins_anew_goes_on_with_what_is_there(tmp_path: Path) -> None:
+    _fill(Writer(tmp_path / "c"), range(3))
+    _fill(Writer(tmp_path / "c"), range(3, 6))
+    assert spool.read(tmp_path / "c", 3 * CHUNK - 1, CHUNK)[1] == _chunk(2, 1)
+    assert spool.read(tmp_path / "c", 3 * CHUNK, CHUNK) == (3 * CHUNK, _chunk(3))
+
+
+def test_output_of_any_hand_type_is_kept_whole_with_its_beginning_in_memory(
+    tmp_path: Path,
+) -> None:
+    kept = daemons.Spool(tmp_path / "c")
+    whole = b"".join(_chunk(number, 50_000) for number in range(8))
+    for offset in range(0, len(whole), 50_000):
+        kept.take(Output(offset, whole[offset : offset + 50_000]))
+        kept.take(Output(0, whole[:1000]))  # as one that repeats itself may
+    assert (kept.total, len(kept.head)) == (len(whole), KEEP)
+    offset, read = 0, b""
+    while offset < kept.total:
+        begin, data = kept.read(offset, 30_001)
+        assert begin == offset
+        read += data
+        offset += len(data)
+    assert read == whole
+
+
+def test_spools_that_nobody_asks_for_are_swept(tmp_path: Path) -> None:
+    for call_id in ("c1", "c2"):
+        Writer(daemons.folder_of(tmp_path, call_id)).write(0, b"x")
+    daemons.sweep(tmp_path, frozenset({"c2"}))
+    assert [path.name for path in (tmp_path / "spool").iterdir()] == ["c2"]
