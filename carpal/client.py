@@ -8,6 +8,7 @@ from google.rpc import status_pb2
 
 from carpal.errors import CarpalError, from_status, refuse
 from carpal.identity import Role, server_name
+from carpal.loop_watch import the_one_loop
 from carpal.status import Reason
 from carpal.tls import Shown, channel_credentials
 
@@ -43,6 +44,7 @@ async def dial(
     Identity files are read anew at each dial, so a renewed certificate is
     used from the next one on. Does not wait for the connection.
     """
+    the_one_loop()
     options: list[tuple[str, object]] = [
         *KEEPALIVE,
         ("grpc.ssl_target_name_override", server_name(role, files.identity().trust_domain)),

@@ -1,11 +1,21 @@
 """Running a process: one event loop, signals as a stop event, no lost errors."""
 
 import asyncio
+import logging
+import os
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+
+from carpal.loop_watch import watched
+
+log = logging.getLogger(__name__)
+
+END_LIMIT = 10.0
+"""Seconds from the end of a process's work to the end of the process, at the latest."""
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[None]], *, server: bool = False) -> None:
@@ -15,8 +25,30 @@ def run(main: Callable[[asyncio.Event], Awaitable[None]], *, server: bool = Fals
     what spawns children does not: uvloop misses the end of their output when
     a grandchild lives on.
     """
-    with asyncio.Runner(loop_factory=_loop_factory() if server else None) as runner:
-        runner.run(_with_signals(main))
+    closed = threading.Event()
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory() if server else None) as runner:
+            try:
+                with watched(runner.get_loop()):
+                    runner.run(_with_signals(main))
+            finally:
+                _end_anyway(closed)
+    finally:
+        closed.set()
+
+
+def _end_anyway(closed: threading.Event) -> None:
+    """End the process when its loop does not close: a thread of it, or of gRPC, may be stuck.
+
+    What matters is done by then, and whoever waits for the end, such as an upgrade, is served.
+    """
+
+    def wait() -> None:
+        if not closed.wait(END_LIMIT):
+            log.error("the event loop does not close; the process ends without that")
+            os._exit(1)
+
+    threading.Thread(target=wait, name="end", daemon=True).start()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -24,6 +24,7 @@ from carpal.authz import allowed, open_to_anyone
 from carpal.client import MESSAGE_BYTES
 from carpal.errors import CarpalError, invalid, refuse, to_status
 from carpal.identity import Identity, identity_of
+from carpal.loop_watch import the_one_loop
 from carpal.process import only_error
 from carpal.status import Reason
 
@@ -100,6 +101,7 @@ async def serve(
     `authorize=False` is for the enrolment port, whose callers have no
     certificate yet. ADDRESS_IN_USE when the port is taken.
     """
+    the_one_loop()
     check_address(listen, "listen")
     server = grpc.aio.server(interceptors=[_Guard(authorize=authorize)], options=_OPTIONS)
     register(server)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -39,6 +40,8 @@ class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
         self.supersedes: DaemonLink | None = None
         """Ended before the next welcome, as a brain does with an older link."""
         self.links: asyncio.Queue[DaemonLink] = asyncio.Queue()
+        self.beats: list[float] = []
+        """When heartbeats came, on the monotonic clock."""
         self.ended: set[str] = set()
         """Daemons of which a link ended."""
 
@@ -47,9 +50,17 @@ class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
     ) -> None:
         link = DaemonLink(caller(context), lambda: self.lease_left)
         try:
-            await link.serve(request_iterator, context, self._admit)
+            await link.serve(self._listen(request_iterator), context, self._admit)
         finally:
             self.ended.add(link.daemon_id)
+
+    async def _listen(
+        self, frames: AsyncIterator[pb.ConnectRequest]
+    ) -> AsyncIterator[pb.ConnectRequest]:
+        async for frame in frames:
+            if any(message.HasField("heartbeat") for message in frame.messages):
+                self.beats.append(time.monotonic())
+            yield frame
 
     async def _admit(self, link: DaemonLink, _hello: pb.Hello, protocol: int) -> pb.Welcome:
         if not self.admits:

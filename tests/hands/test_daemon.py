@@ -2,65 +2,24 @@
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from carpal.errors import CarpalError
-from carpal.identity import Role
 from carpal.proof import Token
 from carpal.status import Code, Reason
 from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
 from hands import app
-from hands.builtin.process import ProcessType, mark
 from hands.enroll import Links, links_path
-from hands.files import HandFiles
-from hands.inside import tree
 from hands.journal import Journal
 from tests.hands.fake_brain import Asked, FakeBrain, brain, next_reply
-from tests.hands.place import PATIENCE, let_go, until
+from tests.hands.machine import Machine
+from tests.hands.place import PATIENCE, until
 from tests.pace import SCALE
 from tests.pki import Pki
-
-
-class Machine:
-    """One machine's state folder and the daemon that runs on it."""
-
-    def __init__(self, pki: Pki, state: Path) -> None:
-        self.pki = pki
-        self.state = state
-        self.files = HandFiles(state)
-        pki.issue(Role.DAEMON, "d", pool="p", directory=self.files.identity_dir)
-
-    def dials(self, *brains: FakeBrain) -> None:
-        """Where it dials."""
-        links = Links(tuple(one.address for one in brains), "127.0.0.1:1")
-        links.save(links_path(self.files.identity_dir))
-
-    @asynccontextmanager
-    async def daemon(self, token: Token | None = None) -> AsyncIterator[asyncio.Event]:
-        """The daemon, running; yields its stop event, which the end sets."""
-        stop = asyncio.Event()
-        config = app.HandConfig(state_dir=self.state, hands_max=4, labels={"rack": "7"})
-        running = asyncio.create_task(
-            app.run(config, stop, token=token, hand_types={"process": ProcessType()})
-        )
-        try:
-            yield stop
-        finally:
-            stop.set()
-            async with asyncio.timeout(PATIENCE):
-                await running
-
-    def kill_hands(self) -> None:
-        """End what the tests left."""
-        if self.files.hands.exists():
-            for folder in self.files.hands.iterdir():
-                tree.kill_marked(mark(folder))
 
 
 @pytest.fixture
@@ -80,7 +39,7 @@ async def one(pki: Pki) -> AsyncIterator[FakeBrain]:
 async def machine(pki: Pki, tmp_path: Path, one: FakeBrain) -> AsyncIterator[Machine]:
     """A machine enrolled with that brain."""
     enrolled = Machine(pki, tmp_path / "state")
-    enrolled.dials(one)
+    enrolled.dials(one.address)
     yield enrolled
     enrolled.kill_hands()
 
@@ -97,23 +56,14 @@ async def test_a_daemon_says_who_it_is_and_runs_calls_with_live_output(
         result = await asked.provision("h")
         assert (result.journal_id, result.boot_id) == (hello.journal_id, hello.boot_id)
         replies = asked.execute("h", "c", "echo up; read x < go; echo done")
-        await _fifo(machine)
+        machine.fifo()
         first = await next_reply(replies)
         assert (first.execute.output.data, first.last) == (b"up\n", False)
-        await _let_go(machine)
+        await machine.let_go()
         assert (await next_reply(replies)).execute.output.data == b"done\n"
         last = await next_reply(replies)
         assert (last.execute.result.content, last.last) == ("up\ndone\n", True)
         await until(lambda: asked.link.capacity.hands == 1, "the brain was not told of the hand")
-
-
-async def _fifo(machine: Machine) -> None:
-    """Make what `_let_go` opens, before the command that waits at it gets there."""
-    os.mkfifo(machine.files.hands / "h/workspace/go")
-
-
-async def _let_go(machine: Machine) -> None:
-    await let_go(machine.files.hands / "h/workspace/go")
 
 
 async def test_a_cut_link_stops_nothing_and_the_daemon_comes_back_l09(
@@ -122,7 +72,7 @@ async def test_a_cut_link_stops_nothing_and_the_daemon_comes_back_l09(
     async with machine.daemon():
         asked = await one.link()
         await asked.provision("h")
-        await _fifo(machine)
+        machine.fifo()
         replies = asked.execute("h", "c", "echo up; read x < go; echo ran >> log; cat log")
         await next_reply(replies)
         asked.link.end(None)
@@ -131,7 +81,7 @@ async def test_a_cut_link_stops_nothing_and_the_daemon_comes_back_l09(
         again = await one.link()
         replies = again.execute("h", "c", "echo up; read x < go; echo ran >> log; cat log")
         assert (await next_reply(replies)).execute.output.data == b"up\n"
-        await _let_go(machine)
+        await machine.let_go()
         async for reply in replies:
             last = reply
         assert last.execute.result.content == "up\nran\n"
@@ -162,7 +112,7 @@ async def test_a_brain_that_drains_is_left_for_another_and_calls_go_on(
         async with machine.daemon():
             asked = await one.link()
             await asked.provision("h")
-            await _fifo(machine)
+            machine.fifo()
             await next_reply(asked.execute("h", "c", "echo up; read x < go; echo done"))
             one.admits = False
             two.epoch = one.epoch
@@ -170,7 +120,7 @@ async def test_a_brain_that_drains_is_left_for_another_and_calls_go_on(
             again = await two.link()
             replies = again.execute("h", "c", "echo up; read x < go; echo done")
             await next_reply(replies)
-            await _let_go(machine)
+            await machine.let_go()
             async for reply in replies:
                 last = reply
             assert last.execute.result.content == "up\ndone\n"
@@ -218,13 +168,13 @@ async def test_stopping_says_drain_and_goodbye_and_calls_go_on(
     async with machine.daemon():
         asked = await one.link()
         await asked.provision("h")
-        await _fifo(machine)
+        machine.fifo()
         replies = asked.execute("h", "c", "echo up; read x < go; echo ran >> log; cat log")
         await next_reply(replies)
     assert asked.link.draining
     with pytest.raises(CarpalError):
         await next_reply(replies)
-    await _let_go(machine)
+    await machine.let_go()
     async with machine.daemon():
         again = await one.link()
         assert again.link.hello.instance_id != asked.link.hello.instance_id
@@ -259,14 +209,14 @@ async def test_a_reader_that_left_ends_the_answer_and_not_the_call(
     async with machine.daemon():
         asked = await one.link()
         await asked.provision("h")
-        await _fifo(machine)
+        machine.fifo()
         replies = asked.link.call(
             pb.Request(execute=_execute(asked, "echo up; read x < go; echo ran > log"))
         )
         await next_reply(replies)
         await replies.aclose()
         await until(lambda: not asked.link._link.unfinished, "the answer goes on")
-        await _let_go(machine)
+        await machine.let_go()
         result = await _result(asked, "c2", "cat log")
         assert result.content == "ran\n"
 
