@@ -28,9 +28,11 @@ from carpal.errors import refuse
 from carpal.identity import Identity, Role
 from carpal.process import until_stopped
 from carpal.ready import announce
+from carpal.revocations import Revocations
 from carpal.server import serve
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, server_credentials
+from carpal.trust_watch import REVOCATIONS, TrustWatch
 from carpal.v1 import (
     enrollment_pb2_grpc,
     hand_pb2_grpc,
@@ -78,6 +80,7 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
         vault = vault_pb2_grpc.VaultStub(
             await stack.enter_async_context(dial(config.vault, Role.VAULT, files))
         )
+        trust = TrustWatch(vault, files, state / "brain" / config.name / REVOCATIONS)
         peers = Peers(files)
         stack.push_async_callback(peers.close)
         model = Model()
@@ -99,12 +102,12 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
         orchestrator = OrchestratorService(
             sessions, fleet, hub, peers, me=me, lease_left=presence.left
         )
-        enrollment = EnrollmentService(vault, lambda: directory.brains)
+        enrollment = EnrollmentService(vault, lambda: directory.brains, files, trust.revocations)
         scheduler = Scheduler(
             sessions, keeper, appender, fleet, hub, model=model, hand_idle=config.hand_idle
         )
         services = _Services(orchestrator, HandRelay(fleet), enrollment, fleet)
-        address, enroll = await _listen(stack, config, files, services)
+        address, enroll = await _listen(stack, config, files, services, trust.revocations)
         keeper.address = config.advertise or address
         presence.attributes["enroll"] = config.advertise_enroll or enroll
 
@@ -112,7 +115,7 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             announce(ready_fd, address=keeper.address, name=me.name, **presence.attributes)
             log.info("brain serves", extra={"address": keeper.address, "brain": me.name})
 
-        await _work(stop, _Parts(keeper, appender, fleet, presence, scheduler), ready)
+        await _work(stop, _Parts(keeper, appender, fleet, presence, scheduler, trust), ready)
 
 
 class _Services(NamedTuple):
@@ -128,6 +131,7 @@ class _Parts(NamedTuple):
     fleet: Fleet
     presence: Presence
     scheduler: Scheduler
+    trust: TrustWatch
 
 
 def _check(files: IdentityFiles, config: BrainConfig) -> Identity:
@@ -142,7 +146,11 @@ def _check(files: IdentityFiles, config: BrainConfig) -> Identity:
 
 
 async def _listen(
-    stack: AsyncExitStack, config: BrainConfig, files: IdentityFiles, services: _Services
+    stack: AsyncExitStack,
+    config: BrainConfig,
+    files: IdentityFiles,
+    services: _Services,
+    revocations: Revocations,
 ) -> tuple[str, str]:
     """Serve both ports; their addresses."""
 
@@ -159,6 +167,7 @@ async def _listen(
         config.listen,
         server_credentials(files),
         register,
+        revocations=revocations,
         drain=lambda: services.fleet.leave("the brain stops"),
     )
     enrolling = serve(config.enroll_listen, shown, register_enrollment, authorize=False)
@@ -176,6 +185,7 @@ async def _work(stop: asyncio.Event, parts: _Parts, ready: Callable[[], None]) -
             taking.cancel()
             return
         tasks = [
+            group.create_task(parts.trust.run()),
             group.create_task(parts.appender.run()),
             group.create_task(parts.keeper.run()),
             group.create_task(fleet.directory.follow_daemons()),

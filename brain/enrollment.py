@@ -4,18 +4,24 @@ It only relays. The vault checks every proof and signs, so a taken-over brain
 mints nothing.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import grpc
+from cryptography import x509
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from carpal.client import rpc_errors
 from carpal.errors import CarpalError, refuse
-from carpal.server import not_built
+from carpal.identity import Identity, identity_of, verified_identity
+from carpal.proof import check_diagnosis
+from carpal.revocations import Revocations
 from carpal.status import Reason
+from carpal.tls import IdentityFiles
 from carpal.v1 import enrollment_pb2 as pb
 from carpal.v1 import enrollment_pb2_grpc, vault_pb2, vault_pb2_grpc
 
@@ -32,15 +38,21 @@ _TOLD = frozenset({Reason.TOKEN_REFUSED, Reason.RENEWAL_REFUSED, Reason.INVALID_
 class EnrollmentService(enrollment_pb2_grpc.EnrollmentServicer):
     """Relays to the vault, and adds where brains are dialled."""
 
-    Diagnose = not_built
-    Retire = not_built
-
     def __init__(
-        self, vault: "vault_pb2_grpc.VaultAsyncStub", brains: Callable[[], Sequence[str]]
+        self,
+        vault: "vault_pb2_grpc.VaultAsyncStub",
+        brains: Callable[[], Sequence[str]],
+        files: IdentityFiles,
+        revocations: Revocations,
     ) -> None:
-        """`brains` says, when asked, where daemons dial: `host:port` each."""
+        """`brains` says, when asked, where daemons dial: `host:port` each.
+
+        `files` is the brain's own identity, beside which are the CAs to trust.
+        """
         self._vault = vault
         self._brains = brains
+        self._files = files
+        self._revocations = revocations
 
     async def Enroll(self, request: pb.EnrollRequest, context: Context) -> pb.EnrollResponse:
         """A token's proof, for a certificate."""
@@ -75,15 +87,83 @@ class EnrollmentService(enrollment_pb2_grpc.EnrollmentServicer):
             server_time=_now(),
         )
 
+    async def Diagnose(self, request: pb.DiagnoseRequest, context: Context) -> pb.DiagnoseResponse:
+        """Why this brain refuses a certificate, to whoever holds its key."""
+        _, leaf = _shown(request.certificate)
+        if not check_diagnosis(leaf, request.nonce, request.proof):
+            raise refuse(Reason.RENEWAL_REFUSED, "the proof is not by the certificate's key")
+        ca = await asyncio.to_thread(self._files.ca.read_bytes)
+        found = diagnose(request.certificate, ca, self._revocations, datetime.now(UTC))
+        return pb.DiagnoseResponse(
+            verdict=found.reason if found else "ok",
+            detail=found.message if found else "the certificate is good",
+            action=found.action if found else "",
+            server_time=_now(),
+        )
+
+    async def Retire(self, request: pb.RetireRequest, context: Context) -> pb.RetireResponse:
+        """A daemon's own wish to be revoked, which the vault checks."""
+        identity, _ = _shown(request.certificate)
+        with self._vault_errors("revoke"):
+            await self._vault.RevokeIdentity(
+                vault_pb2.RevokeIdentityRequest(
+                    identity=identity.uri,
+                    retirement=vault_pb2.RetirementProof(
+                        certificate=request.certificate,
+                        nonce=request.nonce,
+                        signature=request.proof,
+                    ),
+                ),
+                timeout=_VAULT_TIMEOUT,
+            )
+        return pb.RetireResponse()
+
     async def _sign(self, request: vault_pb2.SignRequest) -> vault_pb2.SignResponse:
+        with self._vault_errors("sign"):
+            return await self._vault.Sign(request, timeout=_VAULT_TIMEOUT)
+
+    @contextmanager
+    def _vault_errors(self, what: str) -> Iterator[None]:
         try:
             with rpc_errors("the vault"):
-                return await self._vault.Sign(request, timeout=_VAULT_TIMEOUT)
+                yield
         except CarpalError as error:
             if error.reason in _TOLD:
                 raise
-            _log.error("vault did not sign", extra={"reason": error.reason, "why": str(error)})
-            raise refuse(Reason.VAULT_UNAVAILABLE, "the vault cannot sign now") from None
+            about = {"what": what, "reason": error.reason, "why": str(error)}
+            _log.error("the vault did not do it", extra=about)
+            raise refuse(Reason.VAULT_UNAVAILABLE, f"the vault cannot {what} now") from None
+
+
+def diagnose(
+    certificate: bytes, ca: bytes, revocations: Revocations, now: datetime
+) -> CarpalError | None:
+    """Why a PEM certificate is refused at `now`; None when it is good."""
+    try:
+        identity = identity_of(certificate)
+        expired, early = identity.expired(now), identity.not_yet_valid(now)
+        # Of one that is outside its dates, it is said first whether it is of ours at all.
+        moment = min(max(now, identity.not_before), identity.not_after - timedelta(seconds=1))
+        verified_identity(certificate, ca, moment)
+        revocations.check(identity)
+        if not (expired or early):
+            return None
+        return refuse(
+            Reason.CERTIFICATE_EXPIRED,
+            f"the certificate of {identity.uri} is valid from {identity.not_before:%F %TZ} "
+            f"to {identity.not_after:%F %TZ}, and here it is {now:%F %TZ}",
+            action="set that machine's clock" if early else "renew the certificate",
+        )
+    except CarpalError as error:
+        return error
+
+
+def _shown(certificate: bytes) -> tuple[Identity, x509.Certificate]:
+    """Whose it says it is, and the leaf; RENEWAL_REFUSED for what is no certificate."""
+    try:
+        return identity_of(certificate), x509.load_pem_x509_certificate(certificate)
+    except (CarpalError, ValueError):
+        raise refuse(Reason.RENEWAL_REFUSED, "that is not a certificate of ours") from None
 
 
 def _now() -> Timestamp:

@@ -147,7 +147,8 @@ class Dev:
         for brain in brains:
             brain.release()
         await self._child("vault", "vault", "run", "--listen", at["vault"])
-        await self._child("sessiond", "sessiond", "run", "--listen", at["sessiond"])
+        served = ("--listen", at["sessiond"], "--vault", at["vault"])
+        await self._child("sessiond", "sessiond", "run", *served)
         # Its token says when and where to dial: without one it would knock before a brain opens.
         daemon = await self._child("daemon", "hand", "run", "--token-file", "-", stdin=True)
         if self.options.practice:

@@ -4,6 +4,7 @@ CarpalError            anything said to a caller; carries reason, message, field
 ├── BadInput           the request is wrong as it stands           exit 2
 ├── Unreachable        nobody answered, or not in time             exit 3
 ├── Denied             the caller may not                          exit 4
+│   └── Revoked        its identity is revoked                     exit 78
 ├── NotFound           what was named does not exist               exit 5
 ├── Conflict           the state of things forbids it now          exit 1
 ├── Exhausted          a limit was reached                         exit 1
@@ -74,6 +75,12 @@ class Denied(CarpalError):
     exit_code = 4
 
 
+class Revoked(Denied):
+    """The caller's identity is revoked: trying again is of no use."""
+
+    exit_code = 78
+
+
 class NotFound(CarpalError):
     """What was named does not exist, or not in the caller's workspace."""
 
@@ -115,6 +122,8 @@ _CLASSES: dict[Code, type[CarpalError]] = {
 
 def refuse(reason: Reason, message: str, **fields: str) -> CarpalError:
     """The error for a reason, of the class its code implies."""
+    if reason is Reason.IDENTITY_REVOKED:
+        return Revoked(reason, message, **fields)
     return _CLASSES.get(SPECS[reason].code, Broken)(reason, message, **fields)
 
 

@@ -7,7 +7,7 @@ OU=pool. Roles that serve every workspace have neither O nor OU.
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
@@ -20,6 +20,10 @@ from carpal.ids import check_name
 from carpal.status import Reason
 
 DEFAULT_TRUST_DOMAIN = "carpal.internal"
+
+BACKDATE = timedelta(minutes=5)
+"""A certificate is valid from this long before it is issued: clocks of the machines we
+serve are often a little behind."""
 
 _TRUST_DOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,126}[a-z0-9])?\Z")
 _URI = re.compile(r"spiffe://([^/]+)/([^/]+)/([^/]+)\Z")
@@ -57,6 +61,11 @@ class Identity:
     def uri(self) -> str:
         """The SPIFFE URI: the one name for this identity, in logs and on the wire."""
         return identity_uri(self.trust_domain, self.role, self.name)
+
+    @property
+    def issued(self) -> datetime:
+        """When the vault issued it, to the second."""
+        return self.not_before + BACKDATE
 
     def expired(self, now: datetime) -> bool:
         """Whether its time is over at `now`, an aware datetime."""

@@ -14,7 +14,7 @@ from hashlib import sha256
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from carpal.errors import CarpalError, refuse
@@ -27,6 +27,10 @@ TOKEN_PREFIX = "carpal1."  # noqa: S105 - a prefix, so that scanners and people 
 
 _ENROL = b"carpal/v1/enrol"
 _RENEW = b"carpal/v1/renew"
+_DIAGNOSE = b"carpal/v1/diagnose"
+_RETIRE = b"carpal/v1/retire"
+NONCE_BYTES = range(16, 65)
+"""How long a nonce may be."""
 _TOKEN_MAX = 8192
 """Characters; a token with ten pins has fewer than 1,000."""
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})\Z")
@@ -44,11 +48,42 @@ def renewal_signature(old_key: ec.EllipticCurvePrivateKey, csr_der: bytes) -> by
 
 def check_renewal(certificate: x509.Certificate, csr_der: bytes, signature: bytes) -> bool:
     """Whether `signature` over `csr_der` is by the certificate's key."""
+    return _signed_by(certificate, _lp(_RENEW, csr_der), signature)
+
+
+def diagnosis_signature(key: ec.EllipticCurvePrivateKey, leaf_der: bytes, nonce: bytes) -> bytes:
+    """ECDSA-SHA256 (DER) by a certificate's key: its holder asks why it is refused."""
+    return key.sign(_lp(_DIAGNOSE, leaf_der, nonce), ec.ECDSA(hashes.SHA256()))
+
+
+def check_diagnosis(certificate: x509.Certificate, nonce: bytes, signature: bytes) -> bool:
+    """Whether its holder asks."""
+    return _asked(_DIAGNOSE, certificate, nonce, signature)
+
+
+def retirement_signature(key: ec.EllipticCurvePrivateKey, leaf_der: bytes, nonce: bytes) -> bytes:
+    """ECDSA-SHA256 (DER) by a certificate's key: its holder wants it revoked."""
+    return key.sign(_lp(_RETIRE, leaf_der, nonce), ec.ECDSA(hashes.SHA256()))
+
+
+def check_retirement(certificate: x509.Certificate, nonce: bytes, signature: bytes) -> bool:
+    """Whether its holder wants that."""
+    return _asked(_RETIRE, certificate, nonce, signature)
+
+
+def _asked(what: bytes, certificate: x509.Certificate, nonce: bytes, signature: bytes) -> bool:
+    leaf_der = certificate.public_bytes(serialization.Encoding.DER)
+    return len(nonce) in NONCE_BYTES and _signed_by(
+        certificate, _lp(what, leaf_der, nonce), signature
+    )
+
+
+def _signed_by(certificate: x509.Certificate, message: bytes, signature: bytes) -> bool:
     key = certificate.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey):
         return False
     try:
-        key.verify(signature, _lp(_RENEW, csr_der), ec.ECDSA(hashes.SHA256()))
+        key.verify(signature, message, ec.ECDSA(hashes.SHA256()))
     except InvalidSignature:
         return False
     return True

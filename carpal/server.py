@@ -1,8 +1,8 @@
 """Serving: mutual TLS, who is calling, refusals as statuses, a clean stop.
 
-Every RPC passes `_Guard`: TLS is checked only at the handshake, so dates and
-role are re-checked here from the peer certificate, and a stream ends when
-its certificate does.
+Every RPC passes `_Guard`: TLS is checked only at the handshake, so dates, role
+and revocation are re-checked here from the peer certificate, and a stream ends
+when its certificate does.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -21,11 +20,13 @@ from grpc_health.v1._async import HealthServicer
 from grpc_status import rpc_status
 
 from carpal.authz import allowed, open_to_anyone
+from carpal.callers import Callers
 from carpal.client import MESSAGE_BYTES
 from carpal.errors import CarpalError, invalid, refuse, to_status
 from carpal.identity import Identity, identity_of
 from carpal.loop_watch import the_one_loop
 from carpal.process import only_error
+from carpal.revocations import Revocations
 from carpal.status import Reason
 
 log = logging.getLogger(__name__)
@@ -92,6 +93,7 @@ async def serve(
     *,
     authorize: bool = True,
     drain: Callable[[], Awaitable[None]] | None = None,
+    revocations: Revocations | None = None,
 ) -> AsyncIterator[Server]:
     """Serve on `listen` until the block ends, then stop with a short grace.
 
@@ -99,11 +101,14 @@ async def serve(
     their handlers no sign until the grace is over. It must bound itself.
 
     `authorize=False` is for the enrolment port, whose callers have no
-    certificate yet. ADDRESS_IN_USE when the port is taken.
+    certificate yet. Who is in `revocations` is refused, and its streams end as
+    soon as it is. ADDRESS_IN_USE when the port is taken.
     """
     the_one_loop()
     check_address(listen, "listen")
-    server = grpc.aio.server(interceptors=[_Guard(authorize=authorize)], options=_OPTIONS)
+    callers = Callers(revocations or Revocations())
+    guard = _Guard(callers, authorize=authorize)
+    server = grpc.aio.server(interceptors=[guard], options=_OPTIONS)
     register(server)
     health = HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
@@ -115,9 +120,11 @@ async def serve(
         ) from None
     await server.start()
     await health.set("", health_pb2.HealthCheckResponse.SERVING)
+    looking = asyncio.create_task(callers.run())
     try:
         yield Server(f"{listen.rpartition(':')[0]}:{port}", health)
     finally:
+        looking.cancel()
         await health.enter_graceful_shutdown()
         try:
             if drain is not None:
@@ -137,7 +144,8 @@ def check_address(value: str, field: str) -> str:
 class _Guard(grpc.aio.ServerInterceptor):
     """Checks the caller of every RPC and turns what handlers raise into statuses."""
 
-    def __init__(self, *, authorize: bool) -> None:
+    def __init__(self, callers: Callers, *, authorize: bool) -> None:
+        self._callers = callers
         self._authorize = authorize
 
     async def intercept_service(
@@ -175,21 +183,13 @@ class _Guard(grpc.aio.ServerInterceptor):
 
         async def behave(request: Any, context: Context) -> None:
             try:
-                ends = self._check(method, context)
-                async with asyncio.timeout(ends) as limit:
+                async with self._callers.held(self._check(method, context)):
                     if inspect.isasyncgenfunction(inner):
                         async with aclosing(inner(request, context)) as responses:
                             async for response in responses:
                                 await context.write(response)
                     else:
                         await inner(request, context)
-            except TimeoutError as error:
-                if not limit.expired():
-                    await _abort(method, context, error)
-                expired = refuse(
-                    Reason.CERTIFICATE_EXPIRED, "the client certificate expired during the stream"
-                )
-                await _abort(method, context, expired)
             except Exception as error:  # noqa: BLE001 - the one top-level boundary of an RPC
                 await _abort(method, context, error)
 
@@ -200,20 +200,14 @@ class _Guard(grpc.aio.ServerInterceptor):
         )
         return make(behave, handler.request_deserializer, handler.response_serializer)
 
-    def _check(self, method: str, context: Context) -> float | None:
-        """Refuse the caller, or say for how many seconds its certificate lasts."""
+    def _check(self, method: str, context: Context) -> Identity | None:
+        """Refuse the caller, or say who it is; None where nobody is asked for a certificate."""
         if not self._authorize:
             if not open_to_anyone(method):
                 raise refuse(Reason.ROLE_NOT_ALLOWED, "this port serves enrolment only")
             return None
         identity = caller(context)
-        now = datetime.now(UTC)
-        if identity.expired(now) or identity.not_yet_valid(now):
-            raise refuse(
-                Reason.CERTIFICATE_EXPIRED,
-                f"the certificate of {identity.uri} is valid from {identity.not_before:%F %TZ} "
-                f"to {identity.not_after:%F %TZ}",
-            )
+        self._callers.check(identity)
         if not allowed(method, identity.role):
             raise refuse(
                 Reason.ROLE_NOT_ALLOWED,
@@ -221,7 +215,7 @@ class _Guard(grpc.aio.ServerInterceptor):
                 method=method,
                 role=identity.role,
             )
-        return (identity.not_after - now).total_seconds()
+        return identity
 
 
 async def _abort(method: str, context: Context, raised: Exception) -> None:

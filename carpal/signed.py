@@ -1,7 +1,9 @@
-"""Bytes signed by a process: a lease ticket or a log's head by sessiond, revocations by the vault.
+"""Bytes signed by a process: a lease ticket or a log's head by sessiond, revocations by a CA.
 
 A signature covers the payload alone, as types.proto says. What it means follows
-from the signer's role, which is why `verify` asks for one.
+from the signer's role, which is why `verify` asks for one. A CA's own key signs
+certificates, which begin with 0x30, and lists of revocations, which begin with
+0x08: nobody can take the one for the other.
 """
 
 from datetime import UTC, datetime
@@ -38,14 +40,32 @@ def verify(signed: types_pb2.SignedBytes, ca: bytes, role: Role, now: datetime) 
     identity = verified_identity(signed.certificate_chain, ca, now)
     if identity.role is not role:
         raise refuse(Reason.IDENTITY_INVALID, f"signed by a {identity.role}, not a {role}")
-    key = x509.load_pem_x509_certificate(signed.certificate_chain).public_key()
+    _check(signed, x509.load_pem_x509_certificate(signed.certificate_chain), identity.uri)
+    return identity
+
+
+def verify_by_ca(signed: types_pb2.SignedBytes, ca: bytes) -> None:
+    """IDENTITY_INVALID unless the key of one of the CAs in PEM `ca` signed it.
+
+    There is no date in it: a CA is trusted for as long as it is in `ca`.
+    """
+    try:
+        signer = x509.load_pem_x509_certificate(signed.certificate_chain)
+    except ValueError:
+        raise refuse(Reason.IDENTITY_INVALID, "the signer is not a certificate") from None
+    if signer not in x509.load_pem_x509_certificates(ca):
+        raise refuse(Reason.IDENTITY_INVALID, "the signer is no authority that is trusted here")
+    _check(signed, signer, "that authority")
+
+
+def _check(signed: types_pb2.SignedBytes, signer: x509.Certificate, name: str) -> None:
+    key = signer.public_key()
     try:
         if not isinstance(key, ec.EllipticCurvePublicKey):
             raise InvalidSignature
         key.verify(signed.signature, signed.payload, ec.ECDSA(hashes.SHA256()))
     except InvalidSignature:
-        raise refuse(Reason.IDENTITY_INVALID, f"the signature is not by {identity.uri}") from None
-    return identity
+        raise refuse(Reason.IDENTITY_INVALID, f"the signature is not by {name}") from None
 
 
 def verify_head(signed: types_pb2.SignedBytes, ca: bytes) -> tuple[types_pb2.SignedHead, Identity]:

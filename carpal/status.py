@@ -36,6 +36,7 @@ class Reason(StrEnum):
     # Every service.
     IDENTITY_INVALID = "IDENTITY_INVALID"
     CERTIFICATE_EXPIRED = "CERTIFICATE_EXPIRED"
+    IDENTITY_REVOKED = "IDENTITY_REVOKED"
     ROLE_NOT_ALLOWED = "ROLE_NOT_ALLOWED"
     INVALID_FIELD = "INVALID_FIELD"
     NOT_BUILT = "NOT_BUILT"
@@ -121,6 +122,10 @@ _CHECK = "check the id"
 SPECS: dict[Reason, Spec] = {
     Reason.IDENTITY_INVALID: Spec(Code.UNAUTHENTICATED, "enrol again"),
     Reason.CERTIFICATE_EXPIRED: Spec(Code.UNAUTHENTICATED, "renew the certificate"),
+    Reason.IDENTITY_REVOKED: Spec(
+        Code.UNAUTHENTICATED,
+        "ask an operator for a new token or identity",
+    ),
     Reason.ROLE_NOT_ALLOWED: Spec(Code.PERMISSION_DENIED, "use an identity whose role may do this"),
     Reason.INVALID_FIELD: Spec(Code.INVALID_ARGUMENT, "correct the field"),
     Reason.NOT_BUILT: Spec(Code.UNIMPLEMENTED, "this server does not offer it"),

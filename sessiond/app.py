@@ -17,6 +17,7 @@ from carpal.ready import announce
 from carpal.server import serve
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, server_credentials
+from carpal.trust_watch import REVOCATIONS, following
 from carpal.v1.session_pb2_grpc import add_SessionServicer_to_server
 from sessiond.opening import open_store
 from sessiond.parts import running
@@ -40,6 +41,8 @@ class SessiondConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Settings; each is a flag, a `CARPAL_*` variable or a key of sessiond.toml."""
 
     listen: str = "127.0.0.1:7440"
+    vault: str = "127.0.0.1:7443"
+    """Where it learns who is revoked."""
     store: str = ""
     """The URL of a PostgreSQL database; empty means the SQLite file in the state folder."""
     blob_cap: Annotated[int, msgspec.Meta(ge=0)] = BLOB_CAP
@@ -68,7 +71,12 @@ async def run(
         def register(server: grpc.aio.Server) -> None:
             add_SessionServicer_to_server(service, server)
 
-        async with serve(config.listen, server_credentials(files), register) as server:
+        async with (
+            following(config.vault, files, state / "sessiond" / REVOCATIONS) as revocations,
+            serve(
+                config.listen, server_credentials(files), register, revocations=revocations
+            ) as server,
+        ):
             timer = asyncio.create_task(parts.deadlines.run())
             sweeper = asyncio.create_task(parts.sweeper.run())
             broken = asyncio.create_task(parts.writer.until_broken())

@@ -30,6 +30,7 @@ for command in (check, backup, restore):
 )
 @click.option("--config", type=click.Path(path_type=Path), help="A TOML file of these settings.")
 @click.option("--listen", metavar="H:P", help="Where brains and operators dial.  [127.0.0.1:7440]")
+@click.option("--vault", metavar="H:P", help="Where the vault listens.  [127.0.0.1:7443]")
 @click.option(
     "--blob-cap", type=int, metavar="BYTES", help="What a workspace's blobs may have.  [50 GiB]"
 )
@@ -46,6 +47,7 @@ def run(
     state_dir: Path | None,
     config: Path | None,
     listen: str | None,
+    vault: str | None,
     blob_cap: int | None,
     store: str | None,
     log_json: bool,
@@ -57,7 +59,7 @@ def run(
         from sessiond import app
     if store:
         check_url(store, from_argv=True)
-    flags = {"listen": listen, "blob_cap": blob_cap, "store": store}
+    flags = {"listen": listen, "vault": vault, "blob_cap": blob_cap, "store": store}
     settings = load(app.SessiondConfig, "sessiond", flags, config)
     if not settings.store:
         with extra("sessiond"):

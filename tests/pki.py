@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from carpal.identity import DEFAULT_TRUST_DOMAIN, Role
+from carpal.identity import BACKDATE, DEFAULT_TRUST_DOMAIN, Role
 from carpal.tls import IdentityFiles, key_pem, new_key
 from vault import ca
 
@@ -47,7 +47,7 @@ class Pki:
             self.authority,
             ca.Claims(role, name, workspace or ("default" if role.has_workspace else ""), pool),
             public_key=key.public_key(),
-            not_before=not_before or now - ca.BACKDATE,
+            not_before=not_before or now - BACKDATE,
             not_after=not_after or now + ca.LEAF_LIFETIME,
         )
         files = IdentityFiles(directory or self.identity_dir(role, name))

@@ -103,16 +103,18 @@ async def trust(
     vault_identity = files.identity(Role.VAULT, "vault")
     brain = files.identity(Role.BRAIN, "brain-1")
     async with AsyncExitStack() as stack:
-        service = stack.enter_context(open_service(files, vault_identity, clock))
+        service = stack.enter_context(open_service(files, clock))
         vault_server = await stack.enter_async_context(
             serve(
                 "127.0.0.1:0",
                 server_credentials(vault_identity),
                 lambda server: vault_pb2_grpc.add_VaultServicer_to_server(service, server),
+                revocations=service.revocations,
             )
         )
         channel = await stack.enter_async_context(dial(vault_server.address, Role.VAULT, brain))
-        relay = EnrollmentService(vault_pb2_grpc.VaultStub(channel), lambda: BRAINS)
+        stub = vault_pb2_grpc.VaultStub(channel)
+        relay = EnrollmentService(stub, lambda: BRAINS, brain, service.revocations)
         enrollment_server = await stack.enter_async_context(
             serve(
                 "127.0.0.1:0",

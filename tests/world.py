@@ -110,8 +110,10 @@ class World:
         """Start sessiond; again, where it was before."""
         before = self.running["sessiond"].facts if "sessiond" in self.running else {}
         listen = before.get("address", "127.0.0.1:0")
+        vault = self.running["vault"].facts["address"]
+        where = ("--listen", listen, "--vault", vault)
         return await self.start(
-            "sessiond", "sessiond", "run", "--state-dir", str(self.state), "--listen", listen
+            "sessiond", "sessiond", "run", "--state-dir", str(self.state), *where
         )
 
     async def brain(self, name: str) -> Running:
@@ -201,9 +203,9 @@ async def world(
         played = [argument for path in scripts for argument in ("--script", str(path))]
         practice = ("practice", "serve", "--listen", "127.0.0.1:0", *played)
         async with asyncio.TaskGroup() as group:  # one that fails cancels the others' starts
-            group.create_task(it.start("vault", "vault", "run", *listen))
-            group.create_task(it.sessiond())
             group.create_task(it.start("practice", *practice))
+            await it.start("vault", "vault", "run", *listen)
+            await it.sessiond()
         url = it.running["practice"].facts["url"]
         it.environ = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "practice"}
         async with asyncio.TaskGroup() as group:

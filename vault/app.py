@@ -12,11 +12,13 @@ import msgspec
 
 from carpal.config import state_dir
 from carpal.identity import Role
+from carpal.process import until_stopped
 from carpal.ready import announce
 from carpal.server import serve
-from carpal.tls import IdentityFiles, server_credentials
+from carpal.tls import server_credentials
 from carpal.v1 import vault_pb2_grpc
 from vault.files import VaultFiles
+from vault.revoking import Revoker
 from vault.service import VaultService
 from vault.signing import Signer
 from vault.store import Store
@@ -41,9 +43,7 @@ def now() -> datetime:
 
 
 @contextmanager
-def open_service(
-    files: VaultFiles, identity: IdentityFiles, clock: Callable[[], datetime] = now
-) -> Iterator[VaultService]:
+def open_service(files: VaultFiles, clock: Callable[[], datetime] = now) -> Iterator[VaultService]:
     """The service over the vault's own files, held against any second vault."""
     with files.only_process():
         authority = files.load_authority()
@@ -51,12 +51,12 @@ def open_service(
             closing(Store(files.store)) as store,
             ThreadPoolExecutor(1, thread_name_prefix="vault-store") as executor,
         ):
+            signer = Signer(authority, store, clock)
             yield VaultService(
-                Signer(authority, store, clock),
-                Tokens(authority.trust_domain, store, clock),
-                identity,
+                signer,
+                Tokens(signer.trust_domain, store, clock),
+                Revoker(signer, store, clock),
                 executor,
-                clock,
             )
 
 
@@ -64,12 +64,17 @@ async def run(config: VaultConfig, stop: asyncio.Event, ready_fd: int | None = N
     """Serve until `stop` is set."""
     files = VaultFiles(config.state_dir)
     identity = files.identity(Role.VAULT, NAME)
-    with open_service(files, identity) as service:
+    with open_service(files) as service:
         async with serve(
             config.listen,
             server_credentials(identity),
             lambda server: vault_pb2_grpc.add_VaultServicer_to_server(service, server),
+            revocations=service.revocations,
         ) as server:
+            following = asyncio.create_task(service.follow())
             announce(ready_fd, address=server.address)
             _log.info("vault serves", extra={"address": server.address})
-            await stop.wait()
+            try:
+                await until_stopped(stop, following)
+            finally:
+                following.cancel()

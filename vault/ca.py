@@ -14,14 +14,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from carpal.errors import invalid
-from carpal.identity import Role, check_claims, check_trust_domain, identity_uri, server_name
+from carpal.identity import (
+    BACKDATE,
+    Role,
+    check_claims,
+    check_trust_domain,
+    identity_uri,
+    server_name,
+)
 
 CA_LIFETIME = timedelta(days=3650)
 """Ten years: replacing the CA means enrolling every machine anew."""
 LEAF_LIFETIME = timedelta(hours=24)
 """Renewed at half of it, so there are 12 hours to bring a vault back."""
-BACKDATE = timedelta(minutes=5)
-"""Clocks of the machines we serve are often a little behind."""
 REQUEST_MAX = 16 * 1024
 """Bytes of a certificate request; one of ours has about 200."""
 

@@ -122,6 +122,25 @@ def issue(
         )
 
 
+@vault.command()
+@click.argument("role", type=click.Choice(list(Role)))
+@click.argument("name")
+@click.option("--reason", default="", help="Why; whoever is refused is shown it.")
+@_STATE
+def revoke(role: str, name: str, reason: str, state_dir: Path | None) -> None:
+    """Revoke what was issued to NAME so far, of any role and workspace; also while it serves.
+
+    Operators revoke daemons of their workspace with `carpal fleet revoke`.
+    """
+    with extra("vault"):
+        from vault import setup
+        from vault.app import now
+        from vault.files import VaultFiles
+
+    files = VaultFiles(config.state_dir(state_dir))
+    click.echo(f"revoked {setup.revoke(files, Role(role), name, reason, now)}")
+
+
 def _holders(words: tuple[str, ...]) -> list[tuple[Role, str]]:
     """Roles and names in turn; INVALID_FIELD for anything else, before anything is issued."""
     if len(words) % 2:

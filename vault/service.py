@@ -3,20 +3,22 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from carpal import __version__, signed
+from carpal import __version__
 from carpal.errors import invalid
+from carpal.identity import Role
 from carpal.proof import ca_pin
+from carpal.revocations import FOLLOW_SECONDS, Revocations
 from carpal.server import caller, not_built
-from carpal.tls import IdentityFiles
 from carpal.v1 import vault_pb2 as pb
 from carpal.v1 import vault_pb2_grpc
+from vault.revoking import Revoker
 from vault.signing import Issued, Signer
 from vault.store import TokenRow
 from vault.tokens import Tokens
@@ -26,10 +28,9 @@ T = TypeVar("T")
 
 
 class VaultService(vault_pb2_grpc.VaultServicer):
-    """What of the vault is built: the certificate authority."""
+    """What of the vault is built: the certificate authority and its revocations."""
 
     Unseal = not_built
-    RevokeIdentity = not_built
     CreateCredential = not_built
     UpdateCredential = not_built
     ListCredentials = not_built
@@ -43,16 +44,16 @@ class VaultService(vault_pb2_grpc.VaultServicer):
         self,
         signer: Signer,
         tokens: Tokens,
-        identity: IdentityFiles,
+        revoker: Revoker,
         executor: ThreadPoolExecutor,
-        now: Callable[[], datetime],
     ) -> None:
         """`executor` has one thread: the store's calls must not overlap."""
         self._signer = signer
         self._tokens = tokens
-        self._identity = identity
+        self._revoker = revoker
         self._executor = executor
-        self._now = now
+        self.revocations = Revocations()
+        """Those that this vault itself goes by; `follow` keeps them."""
 
     async def GetStatus(
         self, request: pb.GetStatusRequest, context: Context
@@ -61,7 +62,7 @@ class VaultService(vault_pb2_grpc.VaultServicer):
         return pb.GetStatusResponse(
             sealed=False,
             version=__version__,
-            trust_domain=self._signer.authority.trust_domain,
+            trust_domain=self._signer.trust_domain,
         )
 
     async def Sign(self, request: pb.SignRequest, context: Context) -> pb.SignResponse:
@@ -118,16 +119,38 @@ class VaultService(vault_pb2_grpc.VaultServicer):
         await self._do(lambda: self._tokens.revoke(who, request.token_id))
         return pb.RevokeTokenResponse()
 
+    async def RevokeIdentity(
+        self, request: pb.RevokeIdentityRequest, context: Context
+    ) -> pb.RevokeIdentityResponse:
+        """By an operator, or by a daemon itself through a brain."""
+        who = caller(context)
+        if who.role is Role.OPERATOR:
+            uri, reason = request.identity, request.reason
+            await self._do(lambda: self._revoker.by_operator(who, uri, reason))
+        else:
+            own = request.retirement
+            await self._do(
+                lambda: self._revoker.by_itself(own.certificate, own.nonce, own.signature)
+            )
+        await self._look()
+        return pb.RevokeIdentityResponse()
+
     async def GetTrust(self, request: pb.GetTrustRequest, context: Context) -> pb.GetTrustResponse:
-        """The CA, and a signed list of revocations: empty, for nothing can be revoked yet."""
-        issued = Timestamp()
-        issued.FromDatetime(self._now())
-        payload = pb.RevocationList(issued=issued).SerializeToString()
-        loaded = await self._do(self._identity.load)
+        """The CAs, and the signed list of revocations."""
         return pb.GetTrustResponse(
             ca_bundle=self._signer.authority.pem,
-            revocations=signed.sign(loaded.key, loaded.chain, payload),
+            revocations=await self._do(self._revoker.signed_list),
         )
+
+    async def follow(self) -> None:
+        """Keep `revocations` as the store has them, which commands write too; until cancelled."""
+        while True:
+            await self._look()
+            await asyncio.sleep(FOLLOW_SECONDS)
+
+    async def _look(self) -> None:
+        told = await self._do(self._revoker.signed_list)
+        self.revocations.take(told, self._signer.authority.pem)
 
     async def _do(self, work: Callable[[], T]) -> T:
         """Off the event loop: every write waits for the disk."""

@@ -7,11 +7,12 @@ from datetime import datetime
 from pathlib import Path
 
 from carpal.errors import refuse
-from carpal.identity import Identity, check_claims, check_trust_domain
+from carpal.identity import Identity, Role, check_claims, check_trust_domain
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, key_pem, new_key, write_file
 from vault.ca import Claims, new_authority
 from vault.files import VaultFiles
+from vault.revoking import Revoker
 from vault.signing import Signer
 from vault.store import Store
 
@@ -98,3 +99,13 @@ def issue(
         issued = Signer(authority, store, now).issue_by_command(claims, key.public_key())
     out.install(key_pem(key), issued.chain, authority.pem)
     return Made(out.identity(), out.directory)
+
+
+def revoke(
+    files: VaultFiles, role: Role, name: str, reason: str, now: Callable[[], datetime]
+) -> str:
+    """Revoke an identity; its URI. Works while the vault runs. Raises IDENTITY_NOT_FOUND."""
+    authority = files.load_authority()
+    with closing(Store(files.store)) as store:
+        revoker = Revoker(Signer(authority, store, now), store, now)
+        return revoker.by_command(role, name, reason)

@@ -9,7 +9,7 @@ import hmac
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
 from cryptography import x509
@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from carpal.errors import CarpalError, refuse
-from carpal.identity import Identity, Role, verified_identity
+from carpal.identity import BACKDATE, Identity, Role, verified_identity
 from carpal.proof import SECRET_BYTES, check_renewal, enrol_proof
 from carpal.status import Reason
 from vault import ca
@@ -48,6 +48,11 @@ class Signer:
         self.authority = authority
         self._store = store
         self._now = now
+
+    @property
+    def trust_domain(self) -> str:
+        """The domain it signs for."""
+        return self.authority.trust_domain
 
     def enrol(self, token_id: str, csr_der: bytes, proof: bytes) -> Issued:
         """A daemon's first certificate, for a token. It is spent in the same transaction.
@@ -104,7 +109,7 @@ class Signer:
         """
         key = ca.requested_key(csr_der)
         now = self._now()
-        old = self._old_identity(certificate, now)
+        old = self.known(certificate)
         if not (
             (old.role is Role.DAEMON and relayed_by.role is Role.BRAIN)
             or (old.role in (Role.SESSIOND, Role.BRAIN) and old.uri == relayed_by.uri)
@@ -113,6 +118,8 @@ class Signer:
         leaf = x509.load_pem_x509_certificate(certificate)
         if not check_renewal(leaf, csr_der, signature):
             raise _renewal_refused(old.uri, "wrong proof")
+        if self.is_revoked(old):
+            raise _renewal_refused(old.uri, "revoked")
         origin = f"certificate:{leaf.fingerprint(hashes.SHA256()).hex()}"
         digest = _digest(csr_der)
         with self._store.transaction():
@@ -143,10 +150,19 @@ class Signer:
 
     def _owner(self, claims: ca.Claims) -> str | None:
         """The workspace that has the name; a URI does not hold its workspace."""
-        return self._store.workspace_of(claims.uri(self.authority.trust_domain))
+        return self._store.workspace_of(claims.uri(self.trust_domain))
 
-    def _old_identity(self, certificate: bytes, now: datetime) -> Identity:
-        """Who is renewing: the chain is checked at the last moment it was valid."""
+    def is_revoked(self, identity: Identity) -> bool:
+        """Whether this certificate of its is."""
+        row = self._store.revocation(identity.uri)
+        return row is not None and int(identity.issued.timestamp()) <= row.before
+
+    def known(self, certificate: bytes) -> Identity:
+        """Whose PEM certificate it is, also for a while after it expired; RENEWAL_REFUSED.
+
+        The chain is checked at the last moment it was valid.
+        """
+        now = self._now()
         try:
             leaf = x509.load_pem_x509_certificate(certificate)
             end = leaf.not_valid_after_utc
@@ -157,7 +173,7 @@ class Signer:
             raise _renewal_refused("", error.message) from None
         if now > end + RENEW_GRACE:
             raise _renewal_refused(old.uri, "expired too long ago")
-        if old.trust_domain != self.authority.trust_domain:
+        if old.trust_domain != self.trust_domain:
             raise _renewal_refused(old.uri, "of another trust domain")
         return old
 
@@ -171,17 +187,21 @@ class Signer:
         request_digest: bytes = b"",
         proof_digest: bytes = b"",
     ) -> CertificateRow:
+        uri = claims.uri(self.trust_domain)
+        if (revoked := self._store.revocation(uri)) is not None:
+            # In the very second of a revocation too, what is issued after it is good.
+            now = max(now, datetime.fromtimestamp(revoked.before + 1, UTC))
         leaf = ca.issue(
             self.authority,
             claims,
             public_key=key,
-            not_before=now - ca.BACKDATE,
+            not_before=now - BACKDATE,
             not_after=now + ca.LEAF_LIFETIME,
         )
         fingerprint = leaf.fingerprint(hashes.SHA256())
         row = CertificateRow(
             serial=f"{leaf.serial_number:x}",
-            identity=claims.uri(self.authority.trust_domain),
+            identity=uri,
             workspace=claims.workspace,
             origin=origin,
             request_digest=request_digest or fingerprint,

@@ -1,4 +1,4 @@
-"""Tokens and issued certificates on disk: one-use is a transaction here, not a check elsewhere.
+"""Tokens, certificates and revocations on disk: one-use is a transaction here, not a check.
 
 A token's secret is kept as it is, because an HMAC needs the secret itself;
 encryption at rest comes with the seal. It is erased when the token is used,
@@ -20,7 +20,7 @@ from carpal.errors import refuse
 from carpal.status import Reason
 from carpal.tls import private_folder
 
-SCHEMA = 1
+SCHEMA = 2
 _BUSY_MS = 5_000
 """`carpal vault issue` may write for a few milliseconds while the service runs."""
 
@@ -51,6 +51,16 @@ CREATE TABLE certificates (
 CREATE UNIQUE INDEX certificates_request ON certificates (origin, request_digest);
 CREATE INDEX certificates_identity ON certificates (identity);
 CREATE INDEX tokens_secret ON tokens (expires) WHERE secret IS NOT NULL;
+"""
+_SINCE_2 = """
+ALTER TABLE certificates ADD COLUMN authority TEXT NOT NULL DEFAULT '';
+CREATE TABLE revocations (
+  identity TEXT PRIMARY KEY,
+  before   INTEGER NOT NULL,         -- what was issued in this second or earlier
+  reason   TEXT NOT NULL,
+  revoker  TEXT NOT NULL,
+  version  INTEGER NOT NULL UNIQUE
+) STRICT;
 """
 
 
@@ -83,6 +93,19 @@ class CertificateRow:
     issued: int
     expires: int
     chain: bytes = field(repr=False)
+    authority: str = ""
+    """Which CA signed it: its `vault.ca.key_id`. Empty if the vault's first CA did."""
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationRow:
+    """An identity whose certificates, issued at `before` or earlier, are refused."""
+
+    identity: str
+    before: int
+    reason: str
+    revoker: str
+    version: int
 
 
 # Rows are `SELECT *` and whole inserts: the dataclasses have the tables' columns, in order.
@@ -163,7 +186,7 @@ class Store:
     def add_certificate(self, certificate: CertificateRow) -> None:
         """Remember what was issued."""
         self._db.execute(
-            "INSERT INTO certificates VALUES (?,?,?,?,?,?,?,?,?,?)", astuple(certificate)
+            "INSERT INTO certificates VALUES (?,?,?,?,?,?,?,?,?,?,?)", astuple(certificate)
         )
 
     def certificate_for(self, origin: str, request_digest: bytes) -> CertificateRow | None:
@@ -187,6 +210,39 @@ class Store:
         )
         return any(True for _ in self._db.execute(query, (name, workspace)))
 
+    def revoke(self, identity: str, now: int, milliseconds: int, reason: str, revoker: str) -> None:
+        """Refuse what was issued to an identity up to `now`; the list gets a higher version."""
+        self._db.execute(
+            "INSERT OR REPLACE INTO revocations SELECT ?, ?, ?, ?, "
+            "max(?, coalesce((SELECT max(version) FROM revocations), 0) + 1)",
+            (identity, now, reason, revoker, milliseconds),
+        )
+
+    def revocation(self, identity: str) -> RevocationRow | None:
+        """What is revoked of an identity."""
+        for row in self._db.execute("SELECT * FROM revocations WHERE identity = ?", (identity,)):
+            return RevocationRow(*row)
+        return None
+
+    def revocations_since(self, since: int) -> list[RevocationRow]:
+        """Those that refuse what was issued after `since`, by name."""
+        query = "SELECT * FROM revocations WHERE before > ? ORDER BY identity"
+        return [RevocationRow(*row) for row in self._db.execute(query, (since,))]
+
+    def revocations_version(self) -> int:
+        """The version of the list; 0 while nothing was ever revoked."""
+        for (version,) in self._db.execute("SELECT max(version) FROM revocations"):
+            return int(version or 0)
+        return 0
+
+    def revoke_tokens_for(self, name: str, workspace: str, now: int) -> None:
+        """Make the unused tokens for a daemon of this name useless."""
+        self._db.execute(
+            "UPDATE tokens SET revoked = ?, secret = NULL "
+            "WHERE name = ? AND workspace = ? AND secret IS NOT NULL",
+            (now, name, workspace),
+        )
+
     def _migrate(self, path: Path) -> None:
         with self.transaction():
             version = int(self._db.pragma("user_version"))
@@ -196,8 +252,10 @@ class Store:
                     f"{path} has schema {version}, from a newer vault; this one knows {SCHEMA}",
                     action="run that version",
                 )
-            if version == 0:
+            if version < 1:
                 self._db.execute(_TABLES)
+            if version < SCHEMA:
+                self._db.execute(_SINCE_2)
                 self._db.pragma("user_version", SCHEMA)
 
 

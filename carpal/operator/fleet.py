@@ -1,4 +1,4 @@
-"""`carpal fleet`: the daemons that serve a workspace, and the tokens that let more in."""
+"""`carpal fleet`: the daemons that serve a workspace, who is let in, and who no more."""
 
 import asyncio
 import json
@@ -15,6 +15,7 @@ from google.protobuf import duration_pb2
 from carpal import process
 from carpal.client import rpc_errors
 from carpal.errors import CarpalError, invalid, refuse
+from carpal.identity import Role, identity_uri
 from carpal.ids import check_name, new_id
 from carpal.operator.connection import (
     ANSWER_SECONDS,
@@ -41,7 +42,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours"}
 
 @click.group()
 def fleet() -> None:
-    """Daemons: list them, drain them, make enrolment tokens."""
+    """Daemons: list them, let them in, drain them, revoke them."""
 
 
 @fleet.command("ls")
@@ -140,6 +141,32 @@ def token(
             f"good once within {ttl}, for daemon {name!r}, enrolling at {made.address}; "
             f"on that machine: carpal hand run --token-file {out.name if out else 'FILE'}"
         )
+
+    process.run(main)
+
+
+@fleet.command()
+@click.argument("name")
+@click.option("--reason", default="", help="Why; whoever is refused is shown it.")
+@click.option("--operator", "role", flag_value=Role.OPERATOR, help="NAME is an operator's.")
+@operator_options
+@vault_option
+def revoke(*, found: Found, name: str, reason: str, role: Role | None) -> None:
+    """Revoke a daemon: its links are cut within seconds, its certificates never renew.
+
+    Its machine may enrol anew, with a new token. Unused tokens for the name are
+    made useless too.
+    """
+    who = identity_uri(
+        found.files.identity().trust_domain, role or Role.DAEMON, check_name(name, "NAME")
+    )
+
+    async def main(stop: asyncio.Event) -> None:
+        async with connect_vault(found) as vault:
+            with rpc_errors(f"vault at {found.vault}"):
+                request = vault_pb2.RevokeIdentityRequest(identity=who, reason=reason)
+                await vault.RevokeIdentity(request, timeout=ANSWER_SECONDS)
+        click.echo(f"revoked {who}")
 
     process.run(main)
 

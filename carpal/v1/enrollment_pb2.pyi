@@ -60,10 +60,13 @@ class EnrollResponse(_message.Message):
     BRAINS_FIELD_NUMBER: _builtins.int
     RENEW_AFTER_FIELD_NUMBER: _builtins.int
     SERVER_TIME_FIELD_NUMBER: _builtins.int
+    CROSS_CERTIFICATES_FIELD_NUMBER: _builtins.int
     certificate_chain: _builtins.bytes
     """PEM, leaf first."""
     ca_bundle: _builtins.bytes
     """PEM of every CA to trust."""
+    cross_certificates: _builtins.bytes
+    """PEM: each CA that is newer than another in the bundle, signed by that one."""
     @_builtins.property
     def brains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Where daemons dial, `host:port`."""
@@ -80,10 +83,11 @@ class EnrollResponse(_message.Message):
         brains: _abc.Iterable[_builtins.str] | None = ...,
         renew_after: _duration_pb2.Duration | None = ...,
         server_time: _timestamp_pb2.Timestamp | None = ...,
+        cross_certificates: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["renew_after", b"renew_after", "server_time", b"server_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brains", b"brains", "ca_bundle", b"ca_bundle", "certificate_chain", b"certificate_chain", "renew_after", b"renew_after", "server_time", b"server_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brains", b"brains", "ca_bundle", b"ca_bundle", "certificate_chain", b"certificate_chain", "cross_certificates", b"cross_certificates", "renew_after", b"renew_after", "server_time", b"server_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -124,8 +128,11 @@ class RenewResponse(_message.Message):
     CA_BUNDLE_FIELD_NUMBER: _builtins.int
     RENEW_AFTER_FIELD_NUMBER: _builtins.int
     SERVER_TIME_FIELD_NUMBER: _builtins.int
+    CROSS_CERTIFICATES_FIELD_NUMBER: _builtins.int
     certificate_chain: _builtins.bytes
     ca_bundle: _builtins.bytes
+    cross_certificates: _builtins.bytes
+    """As in EnrollResponse."""
     @_builtins.property
     def renew_after(self) -> _duration_pb2.Duration: ...
     @_builtins.property
@@ -137,10 +144,11 @@ class RenewResponse(_message.Message):
         ca_bundle: _builtins.bytes = ...,
         renew_after: _duration_pb2.Duration | None = ...,
         server_time: _timestamp_pb2.Timestamp | None = ...,
+        cross_certificates: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["renew_after", b"renew_after", "server_time", b"server_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca_bundle", b"ca_bundle", "certificate_chain", b"certificate_chain", "renew_after", b"renew_after", "server_time", b"server_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca_bundle", b"ca_bundle", "certificate_chain", b"certificate_chain", "cross_certificates", b"cross_certificates", "renew_after", b"renew_after", "server_time", b"server_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -156,7 +164,9 @@ class DiagnoseRequest(_message.Message):
     certificate: _builtins.bytes
     """PEM."""
     nonce: _builtins.bytes
+    """16 to 64 bytes, new each time."""
     proof: _builtins.bytes
+    """ECDSA by the certificate's key; see `carpal/proof.py`."""
     def __init__(
         self,
         *,
@@ -179,9 +189,13 @@ class DiagnoseResponse(_message.Message):
     VERDICT_FIELD_NUMBER: _builtins.int
     ACTION_FIELD_NUMBER: _builtins.int
     SERVER_TIME_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
     verdict: _builtins.str
-    """`ok`, or the reason it is refused."""
+    """`ok`, or the reason for which it is refused, as in `carpal/status.py`."""
     action: _builtins.str
+    """What to do."""
+    detail: _builtins.str
+    """The verdict in words."""
     @_builtins.property
     def server_time(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -190,10 +204,11 @@ class DiagnoseResponse(_message.Message):
         verdict: _builtins.str = ...,
         action: _builtins.str = ...,
         server_time: _timestamp_pb2.Timestamp | None = ...,
+        detail: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["server_time", b"server_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "server_time", b"server_time", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "detail", b"detail", "server_time", b"server_time", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -207,6 +222,7 @@ class RetireRequest(_message.Message):
     NONCE_FIELD_NUMBER: _builtins.int
     PROOF_FIELD_NUMBER: _builtins.int
     certificate: _builtins.bytes
+    """As in DiagnoseRequest, with a proof of another kind."""
     nonce: _builtins.bytes
     proof: _builtins.bytes
     def __init__(

@@ -88,7 +88,7 @@ class EnrollmentServicer:
         """Say why a certificate is refused, which TLS never does.
         Callers: anyone who holds the certificate's key.
         Idempotent: reads only.
-        proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
+        not a certificate, or proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -99,6 +99,7 @@ class EnrollmentServicer:
         Callers: anyone who holds the certificate's key.
         Idempotent: retiring twice is the first answer.
         proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → ask an operator to revoke
+        vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; nothing was revoked
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

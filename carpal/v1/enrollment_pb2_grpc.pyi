@@ -56,13 +56,14 @@ class EnrollmentStub:
     """Say why a certificate is refused, which TLS never does.
     Callers: anyone who holds the certificate's key.
     Idempotent: reads only.
-      proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
+      not a certificate, or proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
     """
     Retire: _grpc.UnaryUnaryMultiCallable[_enrollment_pb2.RetireRequest, _enrollment_pb2.RetireResponse]
     """A daemon revokes itself, when it is uninstalled.
     Callers: anyone who holds the certificate's key.
     Idempotent: retiring twice is the first answer.
       proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → ask an operator to revoke
+      vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; nothing was revoked
     """
 
 @_typing.type_check_only
@@ -89,13 +90,14 @@ class EnrollmentAsyncStub(EnrollmentStub):
     """Say why a certificate is refused, which TLS never does.
     Callers: anyone who holds the certificate's key.
     Idempotent: reads only.
-      proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
+      not a certificate, or proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
     """
     Retire: _aio.UnaryUnaryMultiCallable[_enrollment_pb2.RetireRequest, _enrollment_pb2.RetireResponse]  # type: ignore[assignment]
     """A daemon revokes itself, when it is uninstalled.
     Callers: anyone who holds the certificate's key.
     Idempotent: retiring twice is the first answer.
       proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → ask an operator to revoke
+      vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; nothing was revoked
     """
 
 class EnrollmentServicer(metaclass=_abc_1.ABCMeta):
@@ -137,7 +139,7 @@ class EnrollmentServicer(metaclass=_abc_1.ABCMeta):
         """Say why a certificate is refused, which TLS never does.
         Callers: anyone who holds the certificate's key.
         Idempotent: reads only.
-          proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
+          not a certificate, or proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
         """
 
     @_abc_1.abstractmethod
@@ -150,6 +152,7 @@ class EnrollmentServicer(metaclass=_abc_1.ABCMeta):
         Callers: anyone who holds the certificate's key.
         Idempotent: retiring twice is the first answer.
           proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → ask an operator to revoke
+          vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; nothing was revoked
         """
 
 def add_EnrollmentServicer_to_server(servicer: EnrollmentServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

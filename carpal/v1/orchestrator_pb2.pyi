@@ -1000,16 +1000,19 @@ class DaemonInfo(_message.Message):
     CAPACITY_FIELD_NUMBER: _builtins.int
     CERTIFICATE_EXPIRES_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    QUARANTINE_FIELD_NUMBER: _builtins.int
     daemon_id: _builtins.str
     workspace: _builtins.str
     pool: _builtins.str
     state: _builtins.str
-    """`connected`, `draining` or `gone`."""
+    """`connected`, `draining`, `gone` or `quarantined`."""
     brain: _builtins.str
     """Name of the brain that holds its link."""
     address: _builtins.str
     """Where that brain is dialled."""
     version: _builtins.str
+    quarantine: _builtins.str
+    """Why machines of this name are refused, or all but one of them; empty when none is."""
     @_builtins.property
     def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -1032,10 +1035,11 @@ class DaemonInfo(_message.Message):
         capacity: Global___Capacity | None = ...,
         certificate_expires: _timestamp_pb2.Timestamp | None = ...,
         version: _builtins.str = ...,
+        quarantine: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "certificate_expires", b"certificate_expires"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "brain", b"brain", "capacity", b"capacity", "certificate_expires", b"certificate_expires", "daemon_id", b"daemon_id", "labels", b"labels", "pool", b"pool", "state", b"state", "types", b"types", "version", b"version", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "brain", b"brain", "capacity", b"capacity", "certificate_expires", b"certificate_expires", "daemon_id", b"daemon_id", "labels", b"labels", "pool", b"pool", "quarantine", b"quarantine", "state", b"state", "types", b"types", "version", b"version", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -109,7 +109,7 @@ class OrchestratorServicer:
         hello names another daemon than the certificate → PERMISSION_DENIED NAME_MISMATCH → use its own name
         no contract version in common → FAILED_PRECONDITION VERSION_UNSUPPORTED → upgrade the older end
         a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
-        daemon is quarantined → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
+        daemon is quarantined, or another machine of its name is linked → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
         no heartbeat in time → UNAVAILABLE LINK_SILENT → dial again with backoff
         a message that this state does not allow, or a request or reply that comes twice → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
         """
@@ -174,7 +174,8 @@ class OrchestratorServicer:
         raise NotImplementedError('Method not implemented!')
 
     def QuarantineDaemon(self, request, context):
-        """Refuse a daemon's links until lifted: a cloned or taken-over machine.
+        """Refuse a daemon's links, at every brain, until lifted: a taken-over
+        machine. Lifting also lets a machine in that was refused as a clone.
         Callers: operator.
         Idempotent: by daemon and state.
         no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name

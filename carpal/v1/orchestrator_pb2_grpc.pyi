@@ -50,7 +50,7 @@ class OrchestratorStub:
       hello names another daemon than the certificate → PERMISSION_DENIED NAME_MISMATCH → use its own name
       no contract version in common → FAILED_PRECONDITION VERSION_UNSUPPORTED → upgrade the older end
       a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
-      daemon is quarantined → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
+      daemon is quarantined, or another machine of its name is linked → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
       no heartbeat in time → UNAVAILABLE LINK_SILENT → dial again with backoff
       a message that this state does not allow, or a request or reply that comes twice → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
     """
@@ -91,7 +91,8 @@ class OrchestratorStub:
       daemon too old to know of it → UNIMPLEMENTED NOT_BUILT → stop it on its machine
     """
     QuarantineDaemon: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.QuarantineDaemonRequest, _orchestrator_pb2.QuarantineDaemonResponse]
-    """Refuse a daemon's links until lifted: a cloned or taken-over machine.
+    """Refuse a daemon's links, at every brain, until lifted: a taken-over
+    machine. Lifting also lets a machine in that was refused as a clone.
     Callers: operator.
     Idempotent: by daemon and state.
       no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
@@ -128,7 +129,7 @@ class OrchestratorAsyncStub(OrchestratorStub):
       hello names another daemon than the certificate → PERMISSION_DENIED NAME_MISMATCH → use its own name
       no contract version in common → FAILED_PRECONDITION VERSION_UNSUPPORTED → upgrade the older end
       a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
-      daemon is quarantined → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
+      daemon is quarantined, or another machine of its name is linked → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
       no heartbeat in time → UNAVAILABLE LINK_SILENT → dial again with backoff
       a message that this state does not allow, or a request or reply that comes twice → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
     """
@@ -169,7 +170,8 @@ class OrchestratorAsyncStub(OrchestratorStub):
       daemon too old to know of it → UNIMPLEMENTED NOT_BUILT → stop it on its machine
     """
     QuarantineDaemon: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.QuarantineDaemonRequest, _orchestrator_pb2.QuarantineDaemonResponse]  # type: ignore[assignment]
-    """Refuse a daemon's links until lifted: a cloned or taken-over machine.
+    """Refuse a daemon's links, at every brain, until lifted: a taken-over
+    machine. Lifting also lets a machine in that was refused as a clone.
     Callers: operator.
     Idempotent: by daemon and state.
       no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
@@ -215,7 +217,7 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
           hello names another daemon than the certificate → PERMISSION_DENIED NAME_MISMATCH → use its own name
           no contract version in common → FAILED_PRECONDITION VERSION_UNSUPPORTED → upgrade the older end
           a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
-          daemon is quarantined → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
+          daemon is quarantined, or another machine of its name is linked → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
           no heartbeat in time → UNAVAILABLE LINK_SILENT → dial again with backoff
           a message that this state does not allow, or a request or reply that comes twice → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
         """
@@ -292,7 +294,8 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         request: _orchestrator_pb2.QuarantineDaemonRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_orchestrator_pb2.QuarantineDaemonResponse, _abc.Awaitable[_orchestrator_pb2.QuarantineDaemonResponse]]:
-        """Refuse a daemon's links until lifted: a cloned or taken-over machine.
+        """Refuse a daemon's links, at every brain, until lifted: a taken-over
+        machine. Lifting also lets a machine in that was refused as a clone.
         Callers: operator.
         Idempotent: by daemon and state.
           no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name

@@ -187,8 +187,11 @@ class SignResponse(_message.Message):
     CERTIFICATE_CHAIN_FIELD_NUMBER: _builtins.int
     CA_BUNDLE_FIELD_NUMBER: _builtins.int
     RENEW_AFTER_FIELD_NUMBER: _builtins.int
+    CROSS_CERTIFICATES_FIELD_NUMBER: _builtins.int
     certificate_chain: _builtins.bytes
     ca_bundle: _builtins.bytes
+    cross_certificates: _builtins.bytes
+    """PEM: each CA that is newer than another in the bundle, signed by that one."""
     @_builtins.property
     def renew_after(self) -> _duration_pb2.Duration: ...
     def __init__(
@@ -197,10 +200,11 @@ class SignResponse(_message.Message):
         certificate_chain: _builtins.bytes = ...,
         ca_bundle: _builtins.bytes = ...,
         renew_after: _duration_pb2.Duration | None = ...,
+        cross_certificates: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["renew_after", b"renew_after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca_bundle", b"ca_bundle", "certificate_chain", b"certificate_chain", "renew_after", b"renew_after"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca_bundle", b"ca_bundle", "certificate_chain", b"certificate_chain", "cross_certificates", b"cross_certificates", "renew_after", b"renew_after"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -389,22 +393,56 @@ class RevokeIdentityRequest(_message.Message):
 
     IDENTITY_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    RETIREMENT_FIELD_NUMBER: _builtins.int
     identity: _builtins.str
     """SPIFFE URI."""
     reason: _builtins.str
+    """Shown to whoever is refused."""
+    @_builtins.property
+    def retirement(self) -> Global___RetirementProof:
+        """From a brain: the daemon's own proof; `identity` is then that of its certificate."""
+
     def __init__(
         self,
         *,
         identity: _builtins.str = ...,
         reason: _builtins.str = ...,
+        retirement: Global___RetirementProof | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retirement", b"retirement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "reason", b"reason", "retirement", b"retirement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RevokeIdentityRequest: _TypeAlias = RevokeIdentityRequest  # noqa: Y015
+
+@_typing.final
+class RetirementProof(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    NONCE_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    certificate: _builtins.bytes
+    """PEM."""
+    nonce: _builtins.bytes
+    signature: _builtins.bytes
+    """ECDSA by its key; see `carpal/proof.py`."""
+    def __init__(
+        self,
+        *,
+        certificate: _builtins.bytes = ...,
+        nonce: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "nonce", b"nonce", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetirementProof: _TypeAlias = RetirementProof  # noqa: Y015
 
 @_typing.final
 class RevokeIdentityResponse(_message.Message):
@@ -442,20 +480,24 @@ class GetTrustResponse(_message.Message):
 
     CA_BUNDLE_FIELD_NUMBER: _builtins.int
     REVOCATIONS_FIELD_NUMBER: _builtins.int
+    CROSS_CERTIFICATES_FIELD_NUMBER: _builtins.int
     ca_bundle: _builtins.bytes
+    cross_certificates: _builtins.bytes
+    """As in SignResponse."""
     @_builtins.property
     def revocations(self) -> _types_pb2.SignedBytes:
-        """A serialized RevocationList."""
+        """A serialized RevocationList, signed by a CA's own key."""
 
     def __init__(
         self,
         *,
         ca_bundle: _builtins.bytes = ...,
         revocations: _types_pb2.SignedBytes | None = ...,
+        cross_certificates: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["revocations", b"revocations"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca_bundle", b"ca_bundle", "revocations", b"revocations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca_bundle", b"ca_bundle", "cross_certificates", b"cross_certificates", "revocations", b"revocations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -463,12 +505,17 @@ Global___GetTrustResponse: _TypeAlias = GetTrustResponse  # noqa: Y015
 
 @_typing.final
 class RevocationList(_message.Message):
+    """All of it that matters now: certificates that have expired are left out."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     VERSION_FIELD_NUMBER: _builtins.int
     ISSUED_FIELD_NUMBER: _builtins.int
     REVOCATIONS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
+    """Never 0; higher whenever something was revoked, and never lower than the
+    milliseconds since 1970 when that was, so also after the vault was restored.
+    """
     @_builtins.property
     def issued(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -496,10 +543,13 @@ class Revocation(_message.Message):
     BEFORE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     identity: _builtins.str
+    """SPIFFE URI."""
     reason: _builtins.str
     @_builtins.property
     def before(self) -> _timestamp_pb2.Timestamp:
-        """Certificates issued before this are refused."""
+        """Certificates issued at this second or before are refused: those that are
+        valid from 5 minutes before it, or from earlier.
+        """
 
     def __init__(
         self,

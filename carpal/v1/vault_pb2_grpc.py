@@ -184,9 +184,12 @@ class VaultServicer:
 
     def RevokeIdentity(self, request, context):
         """Revoke every certificate of an identity, from now on.
-        Callers: operator; brain, relaying a daemon's own Retire.
-        Idempotent: by identity.
-        identity of another workspace → NOT_FOUND IDENTITY_NOT_FOUND → check the name
+        Callers: operator, for daemons and operators of its own workspace; brain,
+        relaying a daemon's own Retire.
+        Idempotent: by identity; again, it also covers what was issued meanwhile.
+        A retirement whose certificate is revoked already changes nothing.
+        no such identity, or of another workspace → NOT_FOUND IDENTITY_NOT_FOUND → check the name
+        retirement without a good proof → PERMISSION_DENIED RENEWAL_REFUSED → ask an operator to revoke
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

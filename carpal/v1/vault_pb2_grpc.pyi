@@ -75,9 +75,12 @@ class VaultStub:
     """
     RevokeIdentity: _grpc.UnaryUnaryMultiCallable[_vault_pb2.RevokeIdentityRequest, _vault_pb2.RevokeIdentityResponse]
     """Revoke every certificate of an identity, from now on.
-    Callers: operator; brain, relaying a daemon's own Retire.
-    Idempotent: by identity.
-      identity of another workspace → NOT_FOUND IDENTITY_NOT_FOUND → check the name
+    Callers: operator, for daemons and operators of its own workspace; brain,
+    relaying a daemon's own Retire.
+    Idempotent: by identity; again, it also covers what was issued meanwhile.
+    A retirement whose certificate is revoked already changes nothing.
+      no such identity, or of another workspace → NOT_FOUND IDENTITY_NOT_FOUND → check the name
+      retirement without a good proof → PERMISSION_DENIED RENEWAL_REFUSED → ask an operator to revoke
     """
     GetTrust: _grpc.UnaryUnaryMultiCallable[_vault_pb2.GetTrustRequest, _vault_pb2.GetTrustResponse]
     """The signed list of revocations, and the CAs to trust.
@@ -182,9 +185,12 @@ class VaultAsyncStub(VaultStub):
     """
     RevokeIdentity: _aio.UnaryUnaryMultiCallable[_vault_pb2.RevokeIdentityRequest, _vault_pb2.RevokeIdentityResponse]  # type: ignore[assignment]
     """Revoke every certificate of an identity, from now on.
-    Callers: operator; brain, relaying a daemon's own Retire.
-    Idempotent: by identity.
-      identity of another workspace → NOT_FOUND IDENTITY_NOT_FOUND → check the name
+    Callers: operator, for daemons and operators of its own workspace; brain,
+    relaying a daemon's own Retire.
+    Idempotent: by identity; again, it also covers what was issued meanwhile.
+    A retirement whose certificate is revoked already changes nothing.
+      no such identity, or of another workspace → NOT_FOUND IDENTITY_NOT_FOUND → check the name
+      retirement without a good proof → PERMISSION_DENIED RENEWAL_REFUSED → ask an operator to revoke
     """
     GetTrust: _aio.UnaryUnaryMultiCallable[_vault_pb2.GetTrustRequest, _vault_pb2.GetTrustResponse]  # type: ignore[assignment]
     """The signed list of revocations, and the CAs to trust.
@@ -328,9 +334,12 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.RevokeIdentityResponse, _abc.Awaitable[_vault_pb2.RevokeIdentityResponse]]:
         """Revoke every certificate of an identity, from now on.
-        Callers: operator; brain, relaying a daemon's own Retire.
-        Idempotent: by identity.
-          identity of another workspace → NOT_FOUND IDENTITY_NOT_FOUND → check the name
+        Callers: operator, for daemons and operators of its own workspace; brain,
+        relaying a daemon's own Retire.
+        Idempotent: by identity; again, it also covers what was issued meanwhile.
+        A retirement whose certificate is revoked already changes nothing.
+          no such identity, or of another workspace → NOT_FOUND IDENTITY_NOT_FOUND → check the name
+          retirement without a good proof → PERMISSION_DENIED RENEWAL_REFUSED → ask an operator to revoke
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,89 @@
+"""The streams that are open, and for how long their callers may have them.
+
+TLS asks who somebody is once, at the handshake. So every stream is held to its
+caller's certificate while it lasts: it ends when that expires or is revoked.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from carpal.errors import CarpalError, refuse
+from carpal.identity import Identity
+from carpal.revocations import Revocations
+from carpal.status import Reason
+
+_LOOK = 5.0
+"""Seconds between looks at the clock: a timer stands still while the machine sleeps."""
+
+
+@dataclass(eq=False, slots=True)
+class _Open:
+    identity: Identity
+    limit: asyncio.Timeout
+    why: CarpalError | None = None
+
+
+class Callers:
+    """Who is calling one server, and may."""
+
+    def __init__(self, revocations: Revocations) -> None:
+        self._revocations = revocations
+        self._open: set[_Open] = set()
+        revocations.on_change(self.look)
+
+    def check(self, identity: Identity) -> None:
+        """CERTIFICATE_EXPIRED or IDENTITY_REVOKED unless its certificate is good now."""
+        now = datetime.now(UTC)
+        if identity.expired(now) or identity.not_yet_valid(now):
+            raise refuse(
+                Reason.CERTIFICATE_EXPIRED,
+                f"the certificate of {identity.uri} is valid from {identity.not_before:%F %TZ} "
+                f"to {identity.not_after:%F %TZ}",
+            )
+        self._revocations.check(identity)
+
+    @asynccontextmanager
+    async def held(self, identity: Identity | None) -> AsyncIterator[None]:
+        """Around a stream's handler: cancels it, and raises why, once its caller may not go on.
+
+        None is a caller without a certificate, where none is asked for.
+        """
+        if identity is None:
+            yield
+            return
+        left = (identity.not_after - datetime.now(UTC)).total_seconds()
+        one = _Open(identity, asyncio.timeout(left))
+        self._open.add(one)
+        try:
+            async with one.limit:
+                yield
+        except TimeoutError:
+            if not one.limit.expired():
+                raise
+            raise one.why or _expired() from None
+        finally:
+            self._open.discard(one)
+
+    def look(self) -> None:
+        """End the streams whose callers may not go on."""
+        for one in list(self._open):
+            try:
+                self.check(one.identity)
+            except CarpalError as error:
+                if not one.limit.expired():
+                    over = error.reason is Reason.CERTIFICATE_EXPIRED
+                    one.why = _expired() if over else error
+                    one.limit.reschedule(asyncio.get_running_loop().time())
+
+    async def run(self) -> None:
+        """Look every few seconds, until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            self.look()
+
+
+def _expired() -> CarpalError:
+    return refuse(Reason.CERTIFICATE_EXPIRED, "the client certificate expired during the stream")

@@ -1,0 +1,89 @@
+"""Following the vault's trust: its list of revocations, and the authorities there are.
+
+Asked for every second. What came last is kept on disk too, so that a process
+that starts while the vault is away forgets nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from carpal.client import dial, rpc_errors
+from carpal.errors import CarpalError
+from carpal.identity import Role
+from carpal.revocations import FOLLOW_SECONDS, Revocations
+from carpal.tls import IdentityFiles, write_file
+from carpal.v1 import types_pb2, vault_pb2, vault_pb2_grpc
+
+_log = logging.getLogger(__name__)
+
+REVOCATIONS = "revocations.bin"
+"""The file of the last list, beside the folder of the identity."""
+_ANSWER = 3.0
+"""Seconds for the vault to answer before it is asked again."""
+
+
+@asynccontextmanager
+async def following(vault: str, files: IdentityFiles, path: Path) -> AsyncIterator[Revocations]:
+    """The revocations, kept from the vault at `host:port` and in the file `path` while it lasts."""
+    async with dial(vault, Role.VAULT, files) as channel:
+        watch = TrustWatch(vault_pb2_grpc.VaultStub(channel), files, path)
+        task = asyncio.create_task(watch.run())
+        try:
+            yield watch.revocations
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+
+class TrustWatch:
+    """Keeps one process's `revocations`."""
+
+    def __init__(
+        self, vault: "vault_pb2_grpc.VaultAsyncStub", files: IdentityFiles, path: Path
+    ) -> None:
+        """Begins with the list in the file `path`, when there is one and it is good."""
+        self.revocations = Revocations()
+        self._vault = vault
+        self._files = files
+        self._path = path
+        self._away = False
+        self._recall()
+
+    async def run(self) -> None:
+        """Follow, until cancelled; what goes wrong is said once, and tried again."""
+        while True:
+            try:
+                await self._look()
+            except CarpalError as error:
+                if not self._away:
+                    _log.warning("revocations not followed", extra={"why": str(error)})
+                self._away = True
+            else:
+                if self._away:
+                    _log.info("revocations followed again")
+                self._away = False
+            await asyncio.sleep(FOLLOW_SECONDS)
+
+    async def _look(self) -> None:
+        with rpc_errors("the vault"):
+            answer = await self._vault.GetTrust(vault_pb2.GetTrustRequest(), timeout=_ANSWER)
+        ca = await asyncio.to_thread(self._files.ca.read_bytes)
+        if self.revocations.take(answer.revocations, ca):
+            _log.info("revocations changed", extra={"version": self.revocations.version})
+            kept = answer.revocations.SerializeToString()
+            await asyncio.to_thread(write_file, self._path, kept)
+
+    def _recall(self) -> None:
+        try:
+            kept = types_pb2.SignedBytes.FromString(self._path.read_bytes())
+            self.revocations.take(kept, self._files.ca.read_bytes())
+        except FileNotFoundError:
+            _log.info("no revocations are known before the vault answers")
+        except (OSError, DecodeError, CarpalError) as error:
+            # Whoever can write the file could also have removed it.
+            _log.warning("the kept revocations are not used", extra={"why": str(error)})
