@@ -182,16 +182,16 @@ class Link:
         Dropped when the link is closed or the answer is over or moved, since
         the journal has it. What is too large is replaced, as `fitting` says.
         """
-        if self.state in LIVE and self._answers.on_control(reply.request_id) is not None:
-            reply = fitting(reply)
+        answer = self._answers.on_control(reply.request_id)
+        if self.state in LIVE and answer is not None and answer.new(reply := fitting(reply)):
             self._note_last(reply)
             self._send("reply", reply)
 
-    def attach(self, opening: pb.AttachOpen) -> int:
+    def attach(self, opening: pb.AttachOpen) -> int | None:
         """Brain: an Attach stream opens; from which offset it carries the call's output.
 
-        It may come before the reply that says `attached`. CALL_NOT_FOUND when
-        it belongs to no answer of this link.
+        None while the reply that says `attached` has not come: ask again after
+        the next frame. CALL_NOT_FOUND when it belongs to no answer of this link.
         """
         if self.state not in LIVE or opening.epoch != self.epoch:
             raise not_here(opening)

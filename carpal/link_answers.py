@@ -23,18 +23,13 @@ class Answer:
     """Which request it is: a name of `Request.call`."""
     call_id: str = ""
     reading: Reading = field(default_factory=Reading)
-    """Output on the control stream."""
+    """Output on the control stream: how far it came, or went."""
     moved: bool = False
     """Its last reply came, or went, and said `attached`."""
     acknowledged: int = 0
     """Output below this offset was read by the brain."""
     unread: bool = False
-    """Nobody reads it any more: it was abandoned, or ended on its Attach stream."""
-
-    @property
-    def movable(self) -> bool:
-        """Whether an Attach stream may carry it."""
-        return self.arm in MOVES and not self.unread
+    """Nobody reads it any more: it was abandoned."""
 
     def new(self, reply: pb.Reply) -> bool:
         """Whether a reply says anything new; what it repeats of the output is cut from it."""
@@ -60,7 +55,6 @@ class Answers:
         answer = self._open[request.request_id] = Answer(arm)
         if arm == "execute":
             answer.call_id = request.execute.call_id
-            answer.acknowledged = request.execute.output_offset
             answer.reading = Reading(request.execute.output_offset)
 
     def on_control(self, request_id: int) -> Answer | None:
@@ -73,19 +67,26 @@ class Answers:
         answer = self._open[request_id]
         if attached and not answer.unread:
             answer.moved = True
+            # Nothing overtakes on the control stream: both ends stand here.
+            answer.acknowledged = answer.reading.offset
         else:
             del self._open[request_id]
 
-    def attach(self, opening: pb.AttachOpen) -> int:
+    def attach(self, opening: pb.AttachOpen) -> int | None:
         """The offset from which the stream that opens here carries the answer.
 
-        It may come before the reply that says so, for streams do not wait for
-        each other. CALL_NOT_FOUND when there is no such answer.
+        None while the reply that says so has not come, for streams do not
+        wait for each other. CALL_NOT_FOUND when there is no such answer.
         """
         answer = self._open.get(opening.request_id)
-        if answer is None or not answer.movable or answer.call_id != opening.call_id:
+        if (
+            answer is None
+            or answer.unread
+            or answer.arm not in MOVES
+            or answer.call_id != opening.call_id
+        ):
             raise not_here(opening)
-        return answer.acknowledged
+        return answer.acknowledged if answer.moved else None
 
     def acknowledge(self, request_id: int, offset: int) -> None:
         """Output below `offset` was read; one that is lower than before changes nothing."""

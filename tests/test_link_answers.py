@@ -22,6 +22,11 @@ def moved(request_id: int) -> pb.Reply:
     return pb.Reply(request_id=request_id, attached=True, last=True)
 
 
+def output(request_id: int, offset: int, data: bytes) -> pb.Reply:
+    chunk = hand_pb2.OutputChunk(offset=offset, data=data)
+    return pb.Reply(request_id=request_id, execute=hand_pb2.ExecuteResponse(output=chunk))
+
+
 def attached(offset: int = 0) -> tuple[Link, Link, int]:
     """Both ends, and a request whose answer moved."""
     brain, daemon = linked()
@@ -58,16 +63,25 @@ def test_an_attach_goes_on_from_what_was_acknowledged_and_never_from_less() -> N
     assert daemon.attached == {request_id: 100}
 
 
-def test_an_attach_may_come_before_the_reply_that_says_so() -> None:
+def test_an_attach_goes_on_where_the_output_on_the_control_stream_ended() -> None:
+    brain, daemon = linked()
+    request_id = brain.request(execute(offset=2))
+    deliver(brain, daemon, 1.0)
+    daemon.reply(output(request_id, 2, b"cdef"))
+    daemon.reply(moved(request_id))
+    deliver(daemon, brain, 1.0)
+    assert brain.attach(opening(request_id)) == 6
+    assert daemon.attached == {request_id: 6}
+
+
+def test_an_attach_that_comes_before_the_reply_that_says_so_waits_for_it() -> None:
     brain, daemon = linked()
     request_id = brain.request(execute())
     deliver(brain, daemon, 1.0)
     daemon.reply(moved(request_id))
-    assert brain.attach(opening(request_id)) == 0
-    brain.finish(request_id)  # it was short, and all of it came before that reply
+    assert brain.attach(opening(request_id)) is None
     deliver(daemon, brain, 1.0)
-    assert brain.state is State.OPEN
-    assert not brain.unfinished
+    assert brain.attach(opening(request_id)) == 0
 
 
 def test_an_attach_of_another_call_another_link_or_no_answer_is_refused() -> None:
@@ -137,15 +151,21 @@ def test_output_that_comes_again_is_given_once_and_output_that_did_not_come_is_c
     deliver(brain, daemon, 1.0)
     given = b""
     for offset, data in ((0, b"abcd"), (2, b"cd"), (3, b"def"), (9, b"j")):
-        chunk = hand_pb2.OutputChunk(offset=offset, data=data)
-        daemon.reply(
-            pb.Reply(request_id=request_id, execute=hand_pb2.ExecuteResponse(output=chunk))
-        )
-        for event in deliver(daemon, brain, 1.0):
+        brain.receive([pb.DaemonMessage(reply=output(request_id, offset, data))], 1.0)
+        for event in brain.events():
             assert isinstance(event, Replied)
-            output = event.reply.execute.output
-            given += b"?" * output.dropped_bytes + output.data
+            chunk = event.reply.execute.output
+            given += b"?" * chunk.dropped_bytes + chunk.data
     assert given == b"cdef???j"
+
+
+def test_a_daemon_does_not_send_output_twice() -> None:
+    brain, daemon = linked()
+    request_id = brain.request(execute())
+    deliver(brain, daemon, 1.0)
+    daemon.reply(output(request_id, 0, b"ab"))
+    daemon.reply(output(request_id, 0, b"ab"))
+    assert len(daemon.outgoing()) == 1
 
 
 def test_a_daemon_that_ends_a_link_for_a_fault_says_why() -> None:

@@ -1,0 +1,128 @@
+"""Any history of a link, however it is cut, repeated, delayed and drained, keeps its promises.
+
+Both ends of the machine run against models of a daemon's journal and a
+session's log. That this finds faults is shown by machines that were broken
+on purpose.
+"""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from carpal.errors import NotFound
+from carpal.link import Link
+from carpal.link_answers import Answer, Answers
+from carpal.link_ids import Arrivals
+from carpal.link_output import Reading
+from carpal.status import Reason
+from carpal.v1 import orchestrator_pb2 as pb
+from tests.link_history import by_chance, made_up
+from tests.pace import SEED, times
+
+ENOUGH = 2_000
+"""Histories among which there is one that finds any of these."""
+
+
+@pytest.mark.timeout(120)
+def test_whatever_links_do_each_call_ends_with_one_true_outcome_and_ran_at_most_once() -> None:
+    made_up(times(100, 20_000))
+
+
+@pytest.mark.timeout(120)
+def test_whatever_links_do_by_chance_each_call_ends_with_one_true_outcome() -> None:
+    for _ in range(times(500, 200_000)):
+        seed = SEED or random.randrange(1, 1 << 32)
+        try:
+            by_chance(seed)
+        except AssertionError as error:
+            raise AssertionError(f"CARPAL_TEST_SEED={seed}: {error}") from error
+
+
+def all_of(seeds: int) -> None:
+    for seed in range(seeds):
+        by_chance(seed)
+
+
+def takes_every_id(machine: pytest.MonkeyPatch) -> None:
+    machine.setattr(Arrivals, "take", lambda self, request_id: "")
+
+
+def takes_any_reply(machine: pytest.MonkeyPatch) -> None:
+    machine.setattr(Answers, "on_control", lambda self, request_id: Answer("execute"))
+    machine.setattr(Answers, "last_reply", lambda self, request_id, attached: None)
+
+
+def gives_output_as_it_comes(machine: pytest.MonkeyPatch) -> None:
+    machine.setattr(Reading, "take", lambda self, chunk: chunk)
+
+
+def obeys_every_epoch(machine: pytest.MonkeyPatch) -> None:
+    honest = Link._on_welcome
+
+    def obey(self: Link, welcome: pb.Welcome) -> None:
+        assert self._hello is not None
+        self._hello.last_epoch = 0
+        honest(self, welcome)
+
+    machine.setattr(Link, "_on_welcome", obey)
+
+
+def attaches_by_number_alone(machine: pytest.MonkeyPatch) -> None:
+    def attach(self: Link, opening: pb.AttachOpen) -> int | None:
+        answer = self._answers._open.get(opening.request_id)
+        if answer is None:
+            raise NotFound(Reason.CALL_NOT_FOUND, "")
+        return answer.acknowledged if answer.moved else None
+
+    machine.setattr(Link, "attach", attach)
+
+
+def forgets_what_moved(machine: pytest.MonkeyPatch) -> None:
+    honest = Answers.last_reply
+    machine.setattr(
+        Answers, "last_reply", lambda self, number, attached: honest(self, number, attached=False)
+    )
+
+
+def forgets_what_was_acknowledged(machine: pytest.MonkeyPatch) -> None:
+    machine.setattr(Link, "acknowledge", lambda self, request_id, offset: None)
+
+
+def asks_for_hands_while_it_drains(machine: pytest.MonkeyPatch) -> None:
+    honest = Link.request
+
+    def ask(self: Link, request: pb.Request) -> int:
+        self._draining = False
+        return honest(self, request)
+
+    machine.setattr(Link, "request", ask)
+
+
+def forgets_an_abandoned_answer_before_its_end(machine: pytest.MonkeyPatch) -> None:
+    machine.setattr(
+        Answers, "leave", lambda self, request_id: self._open.pop(request_id, None) is not None
+    )
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        takes_every_id,
+        takes_any_reply,
+        gives_output_as_it_comes,
+        obeys_every_epoch,
+        pytest.param(attaches_by_number_alone, marks=pytest.mark.slow),  # it takes a rare history
+        forgets_what_moved,
+        forgets_what_was_acknowledged,
+        asks_for_hands_while_it_drains,
+        forgets_an_abandoned_answer_before_its_end,
+    ],
+)
+@pytest.mark.timeout(120)
+def test_a_machine_that_was_broken_on_purpose_is_found_out(
+    broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken(monkeypatch)
+    with pytest.raises(AssertionError):
+        all_of(ENOUGH)
