@@ -37,7 +37,9 @@ class Directory:
     """Follows the lease table; what it says may be a moment old."""
 
     def __init__(self, stub: "session_pb2_grpc.SessionAsyncStub") -> None:
-        self._stub = stub
+        self.sessions = stub
+        self.on_taken: Callable[[types_pb2.LeaseInfo], None] = lambda _: None
+        """Told of each daemon's lease that lives: another brain may have it now."""
         self._changed = asyncio.Condition()
         self.daemons: dict[str, Row] = {}
         self.loaded = asyncio.Event()
@@ -49,12 +51,14 @@ class Directory:
 
     async def follow_daemons(self) -> None:
         """Keep `daemons`; runs until cancelled."""
-        async for answer in follow_leases(self._stub, "daemon/"):
+        async for answer in follow_leases(self.sessions, "daemon/"):
             if answer.snapshot:
                 self.daemons.clear()
             for lease in answer.leases:
                 row = Row(lease, is_live(lease), time.monotonic())
                 self.daemons[lease.resource.removeprefix("daemon/")] = row
+                if row.live:
+                    self.on_taken(lease)
             if not self.loaded.is_set():
                 self.since = time.monotonic()
                 self.loaded.set()
@@ -63,7 +67,7 @@ class Directory:
     async def follow_brains(self, changed: Callable[[list[str]], None]) -> None:
         """Keep `brains`, and say when they changed; runs until cancelled."""
         addresses: dict[str, str] = {}
-        async for answer in follow_leases(self._stub, "brain/"):
+        async for answer in follow_leases(self.sessions, "brain/"):
             if answer.snapshot:
                 addresses.clear()
             for lease in answer.leases:
@@ -97,6 +101,9 @@ def attributes(link: DaemonLink) -> dict[str, str]:
         "pool": link.identity.pool,
         "labels": json.dumps(dict(hello.labels), sort_keys=True),
         "version": hello.version,
+        "instance": hello.instance_id,
+        "boot": hello.boot_id,
+        "journal": hello.journal_id,
         "expires": str(int(link.identity.not_after.timestamp())),
         "hands": str(hello.capacity.hands),
         "hands_max": str(hello.capacity.hands_max),

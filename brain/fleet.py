@@ -10,8 +10,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from brain import drains
+from brain.clones import Machine
 from brain.daemon_link import DaemonLink
 from brain.directory import Directory, attributes, info
+from brain.gate import Gate
 from brain.hands_at import HandConnection, Linked, Peers, Relayed, one
 from brain.leases import Lease, LeaseKeeper
 from carpal.errors import CarpalError, refuse
@@ -50,6 +52,8 @@ class Fleet:
         `expires` says when the certificate shown to those who connect now runs out.
         """
         self.directory = directory
+        directory.on_taken = self._taken
+        self.gate = Gate(directory.sessions, me.uri)
         self._heartbeat = heartbeat
         self._link_age = link_age
         self._expires = expires or (lambda: me.not_after)
@@ -76,10 +80,18 @@ class Fleet:
             )
         if self._leaving:
             raise refuse(Reason.UNAVAILABLE, "this brain stops", action="dial another brain")
+        workspace = link.identity.workspace
+        await self.gate.check(
+            name,
+            workspace,
+            new=_machine(hello, hello.last_epoch),
+            first=self._first(name),
+            answers=lambda: self._answer(name, workspace),
+        )
         lease, _ = await self._keeper.acquire(
             f"daemon/{name}",
             takeover=True,
-            workspace=link.identity.workspace,
+            workspace=workspace,
             attributes=attributes(link),
         )
         if older := self._links.get(name):
@@ -102,6 +114,44 @@ class Fleet:
         welcome.silence_limit.FromMilliseconds(int(3 * self._heartbeat * 1000))
         welcome.server_time.GetCurrentTime()
         return welcome
+
+    def _first(self, name: str) -> Machine | None:
+        """The machine that has the daemon's link now, here or elsewhere."""
+        if link := self._links.get(name):
+            return _machine(link.hello, self._leases[name].epoch)
+        row = self.directory.daemons.get(name)
+        if row is None or not row.live or row.lease.holder == self._me.uri:
+            return None
+        said = row.lease.attributes
+        return Machine(
+            said.get("instance", ""), said.get("boot", ""), said.get("journal", ""), row.lease.epoch
+        )
+
+    async def _answer(self, name: str, workspace: str) -> None:
+        """Have the daemon that is linked now answer; raises when it does not."""
+        connection = await self.connection(name, workspace)
+        await one(connection.call("describe", hand_pb2.DescribeRequest()))
+
+    def _taken(self, lease: types_pb2.LeaseInfo) -> None:
+        """Another brain has a daemon's lease: the link here is over, before renewing says so."""
+        ours = self._leases.get(lease.resource.removeprefix("daemon/"))
+        if ours is not None and lease.epoch > ours.epoch and lease.holder != self._me.uri:
+            self._keeper.drop(ours)
+
+    async def cut(self, info: pb.DaemonInfo, why: CarpalError) -> None:
+        """End a daemon's link, wherever it is; its document says that it may not come back."""
+        if link := self._links.get(info.daemon_id):
+            link.end(why)
+        elif info.state != "gone":
+            # Its brain sees the lease go, also one that cannot be reached from here.
+            known = self.directory.daemons[info.daemon_id].lease
+            lease, _ = await self._keeper.acquire(
+                known.resource,
+                takeover=True,
+                workspace=known.workspace,
+                attributes=dict(known.attributes),
+            )
+            await self._keeper.release(lease)
 
     def _plan(self, link: DaemonLink) -> None:
         """Drain it before it is cut, and end it when our certificate does."""
@@ -265,3 +315,7 @@ class Fleet:
         told = info(link.daemon_id, lease, "draining" if draining else "connected")
         told.capacity.CopyFrom(link.capacity)
         return told
+
+
+def _machine(hello: pb.Hello, epoch: int) -> Machine:
+    return Machine(hello.instance_id, hello.boot_id, hello.journal_id, epoch)

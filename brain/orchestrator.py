@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 
 from brain.daemon_link import DaemonLink
 from brain.fleet import Fleet
+from brain.gate import Record, refused
 from brain.hands_at import Peers, one
 from brain.leases import follow_leases, is_live
 from brain.watch import WatchHub
@@ -23,6 +24,8 @@ _STORE_LIMIT = 10.0
 """Seconds sessiond has to answer."""
 _HOP_LIMIT = 3.0
 """Seconds another brain has to answer."""
+_REASON_MAX = 256
+"""Characters of a reason."""
 _INVENTORY_LIMIT = 5.0
 """Seconds a daemon has to list its hands before it is left out."""
 
@@ -31,7 +34,6 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
     """Connect, Watch, Wake and the lists."""
 
     Attach = not_built
-    QuarantineDaemon = not_built
     ReadBlob = not_built
     WriteBlob = not_built
 
@@ -100,7 +102,25 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
             elsewhere = {each.address for each in known.values() if self._is_elsewhere(each)}
             for told in await asyncio.gather(*(self._told_at(a, workspace) for a in elsewhere)):
                 known |= {each.daemon_id: each for each in told if each.daemon_id in known}
+            for name, record in (await self._fleet.gate.told(workspace)).items():
+                if name in known:
+                    _mark(known[name], record)
         return pb.ListDaemonsResponse(daemons=list(known.values()))
+
+    async def QuarantineDaemon(
+        self, request: pb.QuarantineDaemonRequest, context: Context
+    ) -> pb.QuarantineDaemonResponse:
+        """Let no machine of a name link, or let it again, at every brain."""
+        who = caller(context)
+        info = self._fleet.daemon(request.daemon_id, who.workspace)
+        state = "lifted" if request.lift else "quarantined"
+        record = Record(state, " ".join(request.reason.split())[:_REASON_MAX], who.uri)
+        await self._fleet.gate.decide(info.daemon_id, who.workspace, record)
+        log.warning(state, extra={"daemon": info.daemon_id, "by": who.uri, "why": record.reason})
+        if not request.lift:
+            await self._fleet.cut(info, refused(info.daemon_id, record.reason or "by an operator"))
+        _mark(info, record)
+        return pb.QuarantineDaemonResponse(daemon=info)
 
     async def DrainDaemon(
         self, request: pb.DrainDaemonRequest, context: Context
@@ -203,6 +223,13 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
             log.info("watch relay ended", extra={"session": session_id, "error": str(error)})
         finally:
             stream.cancel()
+
+
+def _mark(info: pb.DaemonInfo, record: Record) -> None:
+    """Say of a daemon that it is in quarantine."""
+    info.quarantine = record.told
+    if record.state == "quarantined":
+        info.state = "quarantined"
 
 
 def _workspace(asked: str, who: Identity) -> str:

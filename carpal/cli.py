@@ -24,7 +24,7 @@ INTERRUPTED = 130
 _SUMMARIES = {
     "brain": "Run a brain.",
     "dev": "Run all processes on loopback, with a process hand.",
-    "fleet": "Daemons: list them, let them in, drain them, revoke them.",
+    "fleet": "Daemons: list them, let them in, drain, quarantine, revoke them.",
     "hand": "The hand daemon on this machine.",
     "practice": "A local server that speaks the Messages API and is not a model.",
     "run": "Give an agent a task and follow it to the end.",

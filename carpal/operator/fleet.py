@@ -42,7 +42,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours"}
 
 @click.group()
 def fleet() -> None:
-    """Daemons: list them, let them in, drain them, revoke them."""
+    """Daemons: list them, let them in, drain, quarantine, revoke them."""
 
 
 @fleet.command("ls")
@@ -100,6 +100,36 @@ def drain(*, found: Found, name: str, reason: str, lift: bool, as_json: bool) ->
 
 
 @fleet.command()
+@click.argument("name")
+@click.option("--reason", default="", help="Why; the daemon is told.")
+@click.option("--lift", is_flag=True, help="Let it link again.")
+@click.option("--json", "as_json", is_flag=True, help="One object.")
+@operator_options
+def quarantine(*, found: Found, name: str, reason: str, lift: bool, as_json: bool) -> None:
+    """Let no machine link as daemon NAME, at any brain, until --lift.
+
+    What runs there goes on until its orphan deadline. --lift also lets in what
+    was refused as a clone: stop one of the two machines first.
+    """
+    request = orchestrator_pb2.QuarantineDaemonRequest(
+        daemon_id=check_name(name, "NAME"), reason=reason, lift=lift
+    )
+
+    async def ask(brain: "OrchestratorAsyncStub") -> orchestrator_pb2.QuarantineDaemonResponse:
+        return await brain.QuarantineDaemon(request, timeout=ANSWER_SECONDS)
+
+    async def main(stop: asyncio.Event) -> None:
+        async with connect(found) as operator:
+            answer: orchestrator_pb2.QuarantineDaemonResponse = await operator.ask_a_brain(
+                ask, no_brain="no brain is live, so nobody reaches the daemons"
+            )
+        row = daemon_row(answer.daemon)
+        click.echo(json.dumps(row) if as_json else daemon_text(row))
+
+    process.run(main)
+
+
+@fleet.command()
 @click.option("--name", required=True, help="Name the daemon gets.")
 @click.option("--pool", default="", help="Pool it belongs to.")
 @click.option("--ttl", default="1h", show_default=True, help="1m to 24h: how long it is good.")
@@ -136,7 +166,9 @@ def token(
             except OSError as error:
                 raise invalid("--out", f"{out}: {error.strerror}") from None
         if taken:
-            notice(f"{taken}; a machine that uses this token takes its place")
+            notice(
+                f"{taken}; while it is linked, a second machine of its name is refused as a clone"
+            )
         notice(
             f"good once within {ttl}, for daemon {name!r}, enrolling at {made.address}; "
             f"on that machine: carpal hand run --token-file {out.name if out else 'FILE'}"
@@ -240,6 +272,7 @@ def daemon_row(info: orchestrator_pb2.DaemonInfo) -> dict[str, Any]:
         "certificate_expires": rfc3339(expires) if info.HasField("certificate_expires") else None,
         "pool": info.pool or None,
         "version": info.version or None,
+        "quarantine": info.quarantine or None,
     }
 
 
@@ -253,6 +286,7 @@ def daemon_text(row: dict[str, Any]) -> str:
         f"{row['hands']} hands",
         f"types {','.join(row['types']) or 'none'}",
         f"certificate until {(row['certificate_expires'] or '?')[:16]}Z",
+        *([f"QUARANTINE: {row['quarantine']}"] if row["quarantine"] else []),
         labels,
     ]
     return printable("  ".join(parts)).rstrip()

@@ -16,12 +16,16 @@ from brain.relay import HandRelay
 from brain.watch import WatchHub
 from carpal.client import dial
 from carpal.identity import Role
+from carpal.revocations import Revocations
 from carpal.server import serve
 from carpal.tls import server_credentials
 from carpal.v1 import hand_pb2, hand_pb2_grpc, orchestrator_pb2_grpc
 from carpal.v1 import orchestrator_pb2 as pb
 from tests.brain.stage import WAIT
 from tests.sessiond.serving import Serving
+
+LAST = 2**62
+"""An epoch that no link has reached."""
 
 
 class Brain:
@@ -51,7 +55,12 @@ class Brain:
 
 
 @asynccontextmanager
-async def brain(sessions: Serving, name: str = "brain-1", **options: Any) -> AsyncIterator[Brain]:
+async def brain(
+    sessions: Serving,
+    name: str = "brain-1",
+    revocations: Revocations | None = None,
+    **options: Any,
+) -> AsyncIterator[Brain]:
     """A brain that serves; `options` are the fleet's."""
     stub = await sessions.brain(name)
     files = sessions.pki.issue(Role.BRAIN, name)
@@ -66,7 +75,11 @@ async def brain(sessions: Serving, name: str = "brain-1", **options: Any) -> Asy
         hand_pb2_grpc.add_HandServicer_to_server(HandRelay(fleet), server)
 
     serving = serve(
-        "127.0.0.1:0", server_credentials(files), register, drain=lambda: fleet.leave("it stops")
+        "127.0.0.1:0",
+        server_credentials(files),
+        register,
+        drain=lambda: fleet.leave("it stops"),
+        revocations=revocations,
     )
     async with serving as server:
         made = Brain(sessions, name, fleet, hub)
@@ -134,20 +147,27 @@ class Daemon:
 
 @asynccontextmanager
 async def linked(
-    to: Brain, name: str = "d1", workspace: str = "default", *, says: str = "", last_epoch: int = 0
+    to: Brain, name: str = "d1", workspace: str = "default", *, says: str = "", **hello: Any
 ) -> AsyncIterator[Daemon]:
-    """A daemon that was welcomed; raises what the brain refused it with."""
+    """A daemon that was welcomed; raises what the brain refused it with.
+
+    It is the same instance each time, which obeyed the last link, unless `hello` says otherwise.
+    """
     async with to.asked_by(Role.DAEMON, name, workspace) as channel:
         daemon = Daemon(orchestrator_pb2_grpc.OrchestratorStub(channel).Connect())
-        hello = pb.Hello(
-            daemon_id=says or name,
-            protocol_min=1,
-            protocol_max=1,
-            capacity=pb.Capacity(hands_max=4),
-            types=[hand_pb2.HandTypeInfo(type="process")],
-            last_epoch=last_epoch,
-        )
-        await daemon.say(hello=hello)
+        said = {
+            "daemon_id": says or name,
+            "instance_id": "inst_1",
+            "boot_id": "boot_1",
+            "journal_id": "jrnl_1",
+            "protocol_min": 1,
+            "protocol_max": 1,
+            "capacity": pb.Capacity(hands_max=4),
+            "types": [hand_pb2.HandTypeInfo(type="process")],
+            "last_epoch": LAST,
+            **hello,
+        }
+        await daemon.say(hello=pb.Hello(**said))
         waiting = asyncio.create_task(daemon.welcomed.wait())
         try:
             async with asyncio.timeout(WAIT):
