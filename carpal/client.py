@@ -31,8 +31,9 @@ KEEPALIVE: list[tuple[str, int]] = [
 
 _CONNECT_MS = 10_000
 
-_WRITE_FAILED = "Internal error from Core"
-"""What grpc says, under INTERNAL, of a stream that ended while something was written to it."""
+_BROKE = ("Internal error from Core", "Stream removed")
+"""What grpc says, under INTERNAL or UNKNOWN, of a stream that ended while something was written
+to it, and of all on a connection whose bytes did not arrive as they were sent."""
 
 
 @asynccontextmanager
@@ -95,7 +96,7 @@ def from_rpc(error: grpc.RpcError, peer: str) -> CarpalError:
             data = value if isinstance(value, bytes) else value.encode()
             return from_status(status_pb2.Status.FromString(data))
     details = error.details() or ""
-    if details.startswith(_WRITE_FAILED):
+    if details.startswith(_BROKE):
         return refuse(Reason.UNREACHABLE, f"{peer} does not answer (the connection broke)")
     wrapped = from_status(status_pb2.Status(code=error.code().value[0], message=details))
     if wrapped.reason is Reason.UNREACHABLE:

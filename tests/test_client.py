@@ -26,6 +26,13 @@ def test_a_stream_that_broke_under_a_write_may_be_opened_again() -> None:
     assert error.message == "sessiond does not answer (the connection broke)"
 
 
+def test_a_stream_on_a_connection_that_lost_bytes_may_be_opened_again() -> None:
+    """As TLS notices it, after a path swallowed some and came back."""
+    details = "Stream removed (Unwrap failed (TSI_DATA_CORRUPTED))"
+    error = from_rpc(failed(grpc.StatusCode.UNKNOWN, details), "b1")
+    assert isinstance(error, Unreachable)
+
+
 def test_a_server_that_failed_is_not_taken_for_one_that_is_gone() -> None:
     assert isinstance(from_rpc(failed(grpc.StatusCode.INTERNAL, "it failed"), "b1"), Broken)
 
