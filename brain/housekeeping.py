@@ -41,7 +41,8 @@ async def idle_hands(driver: Driver, fleet: Fleet, keep: float) -> float | None:
                 log.info("hand not released", extra={"hand": hand.hand_id, "error": str(error)})
                 return _AGAIN
             # Without a brain that long it has ended itself; its daemon may never come back.
-            await driver.append(New("hand.lost", name | {"reason": error.message}))
+            data = name | {"reason": error.message, "given_up": True}
+            await driver.append(New("hand.lost", data))
         else:
             await driver.append(New("hand.released", name))
     return None

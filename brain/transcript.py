@@ -97,6 +97,8 @@ class Hand:
     boot_id: str = ""
     sequence: int = 0
     """Highest journal position the log noted for it."""
+    given_up: bool = False
+    """Its daemon was out of reach for so long that nothing more is asked of it."""
 
 
 @dataclass
@@ -249,8 +251,8 @@ class Transcript:
         return [hand for hand in self.hands.values() if hand.state == "live"]
 
     def unreleased_hands(self) -> list[Hand]:
-        """Hands that may exist: also those whose making has no outcome, or failed in some way."""
-        return [h for h in self.hands.values() if h.state in ("requested", "live", "failed")]
+        """Hands of which something may be left: of one lost, its folder and what it kept."""
+        return [h for h in self.hands.values() if h.state != "released" and not h.given_up]
 
     # One method an event type.
 
@@ -361,6 +363,7 @@ class Transcript:
 
     def _on_hand_lost(self, entry: Entry) -> None:
         self._end(entry, "lost")
+        self.hands[entry.data["hand_id"]].given_up = bool(entry.data.get("given_up"))
 
     def _on_hand_released(self, entry: Entry) -> None:
         self._end(entry, "released")

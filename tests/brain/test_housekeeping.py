@@ -64,6 +64,19 @@ async def test_a_hand_out_of_reach_past_its_orphan_deadline_is_lost(driven: Stag
     driven.hands.linked = False
     assert await idle_hands(driven.driver, driven.fleet, 1.0) is None
     assert (await driven.kinds())[-1] == "hand.lost"
+    assert await idle_hands(driven.driver, driven.fleet, 1.0) is None
+    assert len(driven.hands.asked_for("release")) == 0
+    assert (await driven.kinds()).count("hand.lost") == 1, "it is not given up again and again"
+
+
+async def test_what_a_lost_hand_left_on_its_machine_is_released_too(driven: Stage) -> None:
+    await driven.hand("hand_1")
+    lost = {"hand_id": "hand_1", "name": "shell", "reason": "its supervisor ended"}
+    await driven.driver.append(New("hand.lost", lost))
+    await idle(driven)
+    assert await idle_hands(driven.driver, driven.fleet, 1.0) is None
+    assert [r.hand_id for r in driven.hands.asked_for("release")] == ["hand_1"]
+    assert (await driven.kinds())[-1] == "hand.released"
 
 
 async def test_a_newer_driver_ends_this_ones_housekeeping(driven: Stage) -> None:
