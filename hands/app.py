@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -44,6 +45,8 @@ class HandConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Hands that may exist at once."""
     labels: dict[str, str] = {}
     """Hints for placement; they decide nothing that matters."""
+    reconnect_max: Annotated[float, msgspec.Meta(ge=0.1, le=3600)] = 60.0
+    """Seconds that it waits at most before it dials again, when links fail again and again."""
 
 
 async def run(
@@ -92,6 +95,7 @@ async def run(
                     on_brains=welcomes.know,
                     welcomed=welcomes.welcomed,
                     refused=lambda error: _look_at(error, renewal),
+                    reconnect_max=config.reconnect_max,
                 )
                 await _serve(daemon, renewal, stop)
 

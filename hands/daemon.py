@@ -52,11 +52,13 @@ class Daemon:
         on_brains: Callable[[Sequence[str]], None],
         welcomed: Callable[[pb.Welcome], None],
         refused: Callable[[CarpalError], None] = lambda _: None,
+        reconnect_max: float = 60.0,
     ) -> None:
         """`shown` is the identity to dial with, asked for at each dial.
 
         `brains` gives the addresses to dial; `on_brains` is told which there are now.
         `welcomed` is told of each link; `refused` of each that could not be made.
+        `reconnect_max`: seconds between attempts, at most.
         """
         self._shown = shown
         self._service = service
@@ -67,6 +69,7 @@ class Daemon:
         self._on_brains = on_brains
         self._welcomed = welcomed
         self._refused = refused
+        self._reconnect_max = reconnect_max
         self._instance_id = new_id("inst")
         self._link: BrainLink | None = None
         self._linked_at = 0.0
@@ -84,7 +87,7 @@ class Daemon:
 
     async def run(self) -> None:
         """Until `stop`; what goes wrong with links is logged and tried again."""
-        backoff = Backoff(first=_FIRST_WAIT)
+        backoff = Backoff(_FIRST_WAIT, self._reconnect_max)
         try:
             while not self._stopping:
                 self._linked_at = 0.0
