@@ -38,7 +38,7 @@ if __name__ == "__main__":
 from hands.inside import tree
 from hands.inside.call import NEVER, START_LIMIT, Call, Event, Place
 from hands.inside.deadline import Deadline
-from hands.inside.fault_points import point
+from hands.inside.fault_points import FOLDER, point
 from hands.inside.output import compose
 from hands.inside.shell import Shell
 
@@ -374,6 +374,7 @@ def main() -> None:
     parser.add_argument("--deadline", type=float, required=True)
     parser.add_argument("--start-limit", type=float, default=START_LIMIT)
     given = parser.parse_args()
+    os.environ.pop(FOLDER, None)  # what runs in the hand is not told of it
     os.umask(0o022)
     for name in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         signal.signal(name, signal.SIG_IGN)

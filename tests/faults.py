@@ -17,6 +17,7 @@ from tests.fault_proxy import BOTH, FaultProxy, Way, fault_proxy
 
 __all__ = [
     "BOTH",
+    "Action",
     "FaultProxy",
     "Points",
     "Way",
@@ -78,6 +79,7 @@ def _read(pid: int, name: str) -> bytes:
 
 # Points in the code.
 
+Action = Literal["kill", "stop"]
 _LOOK = 0.01
 """Seconds between looks at whether a point was reached."""
 
@@ -91,12 +93,14 @@ class Points:
     @property
     def environ(self) -> dict[str, str]:
         """What the processes must be started with."""
-        self.folder.mkdir(exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         return {"CARPAL_FAULTS": str(self.folder)}
 
-    def arm(self, name: str, action: Literal["kill", "stop"]) -> None:
+    def arm(self, name: str, action: Action) -> None:
         """The next process to reach the point gets SIGKILL or SIGSTOP, and no other after it."""
-        self.folder.mkdir(exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for pid in self.taken(name):
+            (self.folder / f"{name}.{pid}").unlink()
         ready = self.folder / f".{name}"
         ready.write_text(action, encoding="utf-8")
         ready.rename(self.folder / name)  # never seen half written
@@ -108,6 +112,19 @@ class Points:
         except FileNotFoundError:
             return False
         return True
+
+    def clear(self) -> dict[str, set[int]]:
+        """Disarm all, and forget; pids of those that were hit, by what hit them."""
+        hit: dict[str, set[int]] = {"kill": set(), "stop": set()}
+        while paths := list(self.folder.iterdir()):  # again: one may be taken just now
+            for path in paths:
+                with contextlib.suppress(FileNotFoundError):
+                    action = path.read_text(encoding="utf-8")
+                    path.unlink()
+                    pid = path.name.rpartition(".")[2]
+                    if pid.isdecimal():
+                        hit[action].add(int(pid))
+        return hit
 
     def taken(self, name: str) -> list[int]:
         """Pids of those that reached the point while it was armed."""
@@ -122,7 +139,6 @@ class Points:
                     await asyncio.sleep(_LOOK)
         except TimeoutError:
             raise AssertionError(f"nobody reached {name} in {seconds:g} s") from None
-        (self.folder / f"{name}.{pids[0]}").unlink()
         return pids[0]
 
 

@@ -7,9 +7,10 @@ by pid.
 
 import asyncio
 import os
+import random
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from carpal.identity import Role
 from carpal.process import interpreter
 from carpal.tls import IdentityFiles
 from carpal.v1 import orchestrator_pb2_grpc, session_pb2_grpc, vault_pb2_grpc
-from tests.faults import kill_tree
+from tests.faults import FaultProxy, fault_proxy, kill_tree
 from tests.pace import SCALE
 
 START_SECONDS = 30.0 * SCALE
@@ -65,6 +66,8 @@ class World:
     running: dict[str, Running] = field(default_factory=dict)
     ours: list[Running] = field(default_factory=list)
     """All that was ever started."""
+    fronts: dict[str, FaultProxy] = field(default_factory=dict)
+    """Brains that daemons and other brains reach through a network that can fail."""
 
     async def start(self, name: str, *arguments: str) -> Running:
         """Start `carpal ARGUMENTS` and wait until it serves; it is ended whatever happens."""
@@ -119,6 +122,9 @@ class World:
     async def brain(self, name: str) -> Running:
         """Start a brain of this name; again, where it was before."""
         before = self.running[name].facts if name in self.running else {}
+        listen = ["--listen", before.get("address", "127.0.0.1:0")]
+        if front := self.fronts.get(name):
+            listen = ["--listen", front.target, "--advertise", front.address]
         return await self.start(
             name,
             "brain",
@@ -127,8 +133,7 @@ class World:
             str(self.state),
             "--name",
             name,
-            "--listen",
-            before.get("address", "127.0.0.1:0"),
+            *listen,
             "--enroll-listen",
             before.get("enroll", "127.0.0.1:0"),
             "--sessiond",
@@ -193,11 +198,19 @@ async def world(
     term: float = 2.0 * SCALE,
     spare: tuple[str, ...] = (),
     scripts: tuple[Path, ...] = (),
+    environ: Mapping[str, str] | None = None,
+    fronted: bool = False,
 ) -> AsyncIterator[World]:
-    """Everything running: vault, sessiond, practice model, brains, a daemon. Ends it all."""
-    it = World(state, term)
+    """Everything running: vault, sessiond, practice model, brains, a daemon. Ends it all.
+
+    `fronted` puts each brain behind a fault proxy. `environ` is for all processes.
+    """
+    it = World(state, term, environ=dict(environ or {}))
     names = [argument for name in brains + spare for argument in ("--brain", name)]
-    try:
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(it.end)
+        for name in brains if fronted else ():
+            it.fronts[name] = await stack.enter_async_context(fault_proxy(_own_address()))
         await it.run("vault", "init", "--state-dir", str(state), *names)
         listen = ("--state-dir", str(state), "--listen", "127.0.0.1:0")
         played = [argument for path in scripts for argument in ("--script", str(path))]
@@ -207,11 +220,14 @@ async def world(
             await it.start("vault", "vault", "run", *listen)
             await it.sessiond()
         url = it.running["practice"].facts["url"]
-        it.environ = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "practice"}
+        it.environ |= {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "practice"}
         async with asyncio.TaskGroup() as group:
             for name in brains:
                 group.create_task(it.brain(name))
         await it.daemon()
         yield it
-    finally:
-        await it.end()
+
+
+def _own_address() -> str:
+    """A loopback address that nobody else chose: a brain must be found there again."""
+    return f"127.{'.'.join(str(random.randrange(1, 255)) for _ in range(3))}:7441"

@@ -7,8 +7,8 @@ import os
 import signal
 from pathlib import Path
 
-# Taken out: what runs in the hand must not learn of it.
-_FOLDER = os.environ.pop("CARPAL_FAULTS", "")
+FOLDER = "CARPAL_FAULTS"
+_FOLDER = os.environ.get(FOLDER, "")
 _ACTIONS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
 
