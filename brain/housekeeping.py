@@ -14,7 +14,8 @@ from carpal.v1 import hand_pb2
 log = logging.getLogger(__name__)
 
 _AGAIN = 60.0
-"""Seconds until a hand whose daemon is out of reach is tried again."""
+"""Seconds until a hand whose daemon is out of reach is tried again; sooner where hands of idle
+sessions are kept for less."""
 
 
 async def idle_hands(driver: Driver, fleet: Fleet, keep: float) -> float | None:
@@ -39,7 +40,7 @@ async def idle_hands(driver: Driver, fleet: Fleet, keep: float) -> float | None:
         except Unreachable as error:
             if idle < keep + hand.orphan_deadline + ORPHAN_MARGIN:
                 log.info("hand not released", extra={"hand": hand.hand_id, "error": str(error)})
-                return _AGAIN
+                return min(_AGAIN, max(keep, 1.0))
             # Without a brain that long it has ended itself; its daemon may never come back.
             data = name | {"reason": error.message, "given_up": True}
             await driver.append(New("hand.lost", data))
