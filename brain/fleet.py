@@ -94,6 +94,8 @@ class Fleet:
             workspace=workspace,
             attributes=attributes(link),
         )
+        if lease.lost.is_set():
+            raise refuse(Reason.LINK_SUPERSEDED, f"a newer link of {name} came at the same time")
         if older := self._links.get(name):
             older.end(refuse(Reason.LINK_SUPERSEDED, f"a newer link of {name} came"))
         self._links[name], self._leases[name] = link, lease

@@ -62,7 +62,10 @@ class LeaseKeeper:
         workspace: str = "",
         attributes: dict[str, str] | None = None,
     ) -> tuple[Lease, types_pb2.SessionInfo]:
-        """Take a lease; for a session, also what it was in that instant."""
+        """Take a lease; for a session, also what it was in that instant.
+
+        Of two of one resource the one with the lower epoch counts as lost.
+        """
         request = session_pb2.AcquireLeaseRequest(
             resource=resource,
             address=self.address,
@@ -75,7 +78,7 @@ class LeaseKeeper:
         with rpc_errors("sessiond"):
             answer = await self._stub.AcquireLease(request, timeout=self.term)
         lease = Lease(answer, asked)
-        self._held[resource] = lease
+        self._hold(lease)
         return lease, answer.session
 
     async def release(
@@ -102,6 +105,15 @@ class LeaseKeeper:
     def follow(self, prefix: str) -> AsyncGenerator[session_pb2.WatchLeasesResponse, None]:
         """The leases under a prefix, as `follow_leases` gives them."""
         return follow_leases(self._stub, prefix)
+
+    def _hold(self, lease: Lease) -> None:
+        """Renew it, unless one asked for at the same time is newer; the older counts as lost."""
+        held = self._held.get(lease.resource)
+        newest = lease if held is None or held.epoch < lease.epoch else held
+        for each in (held, lease):
+            if each is not None and each is not newest:
+                each.lost.set()
+        self._held[lease.resource] = newest
 
     def drop(self, lease: Lease) -> None:
         """Stop renewing it and count it as lost."""

@@ -45,6 +45,11 @@ def fitting(reply: pb.Reply) -> pb.Reply:
     return smaller
 
 
+def fitting_result(result: hand_pb2.Result) -> hand_pb2.Result:
+    """The result, or one that any stream can carry: the same outcome, and the ends of its text."""
+    return result if result.ByteSize() <= MESSAGE_MAX else _cut(result)
+
+
 def _cut(result: hand_pb2.Result) -> hand_pb2.Result:
     content = result.content.encode()
     without = hand_pb2.Result()

@@ -2,6 +2,7 @@
 
 import hashlib
 
+from carpal.link_sizes import fitting_result
 from carpal.v1 import hand_pb2 as pb
 from hands.api import Outcome, Result
 
@@ -16,7 +17,7 @@ OUTCOMES: dict[str, pb.Outcome.ValueType] = {
 
 
 def to_message(result: Result, sequence: int) -> pb.Result:
-    """The result as it goes into the journal and over the link."""
+    """The result as it goes into the journal and over the link, cut to what a link can carry."""
     message = pb.Result(
         outcome=OUTCOMES[result.outcome],
         content=clean(result.content),
@@ -29,7 +30,7 @@ def to_message(result: Result, sequence: int) -> pb.Result:
         message.exit_code = result.exit_code
     message.started.FromNanoseconds(int(result.started * 1e9))
     message.elapsed.FromNanoseconds(int(result.elapsed * 1e9))
-    return message
+    return fitting_result(message)
 
 
 def clean(text: str) -> str:

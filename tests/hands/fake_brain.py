@@ -115,10 +115,13 @@ class Asked:
 
     def execute(self, hand_id: str, call_id: str, command: str) -> AsyncIterator[pb.Reply]:
         """A bash call's replies."""
-        given = hand_pb2.ExecuteRequest(
+        return self.replies(pb.Request(execute=self.call(hand_id, call_id, command)))
+
+    def call(self, hand_id: str, call_id: str, command: str) -> hand_pb2.ExecuteRequest:
+        """A bash call."""
+        return hand_pb2.ExecuteRequest(
             driver=self.driver, hand_id=hand_id, call_id=call_id, name="bash", input=_json(command)
         )
-        return self.replies(pb.Request(execute=given))
 
 
 def _json(command: str) -> bytes:
@@ -126,16 +129,20 @@ def _json(command: str) -> bytes:
 
 
 @asynccontextmanager
-async def brain(pki: Pki, name: str, listen: str = "127.0.0.1:0") -> AsyncIterator[FakeBrain]:
+async def brain(
+    pki: Pki, name: str, listen: str = "127.0.0.1:0", *, kind: type[FakeBrain] = FakeBrain
+) -> AsyncIterator[FakeBrain]:
     """A brain that serves."""
-    async with serving(pki.issue(Role.BRAIN, name), listen) as fake:
+    async with serving(pki.issue(Role.BRAIN, name), listen, kind=kind) as fake:
         yield fake
 
 
 @asynccontextmanager
-async def serving(files: IdentityFiles, listen: str = "127.0.0.1:0") -> AsyncIterator[FakeBrain]:
+async def serving(
+    files: IdentityFiles, listen: str = "127.0.0.1:0", *, kind: type[FakeBrain] = FakeBrain
+) -> AsyncIterator[FakeBrain]:
     """The same, under an identity that there is."""
-    fake = FakeBrain(files.identity().name)
+    fake = kind(files.identity().name)
 
     def register(server: grpc.aio.Server) -> None:
         orchestrator_pb2_grpc.add_OrchestratorServicer_to_server(fake, server)

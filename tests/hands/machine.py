@@ -12,6 +12,7 @@ from carpal.children import Child
 from carpal.identity import Role
 from carpal.proof import Token
 from hands import app
+from hands.api import HandType
 from hands.builtin.process import ProcessType, mark
 from hands.enroll import Links, links_path
 from hands.files import HandFiles
@@ -35,12 +36,14 @@ class Machine:
         links.save(links_path(self.files.identity_dir))
 
     @asynccontextmanager
-    async def daemon(self, token: Token | None = None) -> AsyncIterator[asyncio.Event]:
+    async def daemon(
+        self, token: Token | None = None, hand_type: HandType | None = None
+    ) -> AsyncIterator[asyncio.Event]:
         """The daemon, running; yields its stop event, which the end sets."""
         stop = asyncio.Event()
         config = app.HandConfig(state_dir=self.state, hands_max=4, labels={"rack": "7"})
         running = asyncio.create_task(
-            app.run(config, stop, token=token, hand_types={"process": ProcessType()})
+            app.run(config, stop, token=token, hand_types={"process": hand_type or ProcessType()})
         )
         try:
             yield stop
