@@ -19,6 +19,7 @@ from brain.watch import WatchHub
 from carpal.backoff import Backoff
 from carpal.errors import Broken, CarpalError, Unreachable
 from carpal.fault_points import point
+from carpal.link_output import Reading
 from carpal.status import Reason
 from carpal.v1 import hand_pb2, orchestrator_pb2
 
@@ -47,6 +48,8 @@ class CallOnHand:
         self._fleet = fleet
         self._hub = hub
         self._sent = sent
+        self._reading = Reading()
+        """Output told to watchers, also by an earlier link."""
 
     async def outcome(self) -> list[New]:
         """The events that say what became of it: its result, and a loss of the hand."""
@@ -121,6 +124,7 @@ class CallOnHand:
             call_id=call.call_id,
             name=call.name,
             input=json.dumps(call.input).encode(),
+            output_offset=self._reading.offset,
         )
         point("brain.execute.before_asked")
         async with aclosing(self._line.ask("execute", request)) as responses:
@@ -129,9 +133,10 @@ class CallOnHand:
                     point("brain.result.received")
                     result: hand_pb2.Result = response.result
                     return result
-                output = orchestrator_pb2.ToolOutput(call_id=call.call_id, chunk=response.output)
-                moment = orchestrator_pb2.WatchResponse(output=output)
-                self._hub.tell(self._driver.session_id, moment)
+                if chunk := self._reading.take(response.output):
+                    output = orchestrator_pb2.ToolOutput(call_id=call.call_id, chunk=chunk)
+                    moment = orchestrator_pb2.WatchResponse(output=output)
+                    self._hub.tell(self._driver.session_id, moment)
         raise RuntimeError(f"call {call.call_id} ended without a result")
 
     def _refused(self, error: CarpalError) -> list[New]:

@@ -6,11 +6,14 @@ call itself goes on at the hand, and is asked about on the next link.
 """
 
 import asyncio
+import functools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 
+from brain.attach import Answer, Requests
 from carpal.coalesce import Outbox
-from carpal.errors import CarpalError, from_status, refuse
+from carpal.errors import CarpalError, refuse
 from carpal.fault_points import frame_points, point
 from carpal.identity import Identity
 from carpal.link import (
@@ -24,6 +27,7 @@ from carpal.link import (
     Side,
     State,
 )
+from carpal.link_answers import not_here
 from carpal.server import Context
 from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
@@ -44,7 +48,7 @@ class DaemonLink:
         self._lease_left = lease_left
         self._link = Link(Side.BRAIN, time.monotonic())
         self._outbox: Outbox[pb.BrainMessage] = Outbox()
-        self._answers: dict[int, asyncio.Queue[pb.Reply | CarpalError]] = {}
+        self._answers: dict[int, Answer] = {}
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ticking = asyncio.Event()
 
@@ -69,30 +73,34 @@ class DaemonLink:
             self.end(refuse(Reason.DAEMON_NOT_LINKED, f"the link of {self.daemon_id} ended"))
 
     async def call(self, request: pb.Request) -> AsyncGenerator[pb.Reply, None]:
-        """Ask the daemon; yields the answer's messages until the last.
+        """Ask the daemon; yields the answer's messages until the last, whichever way they come.
 
         Raises the daemon's refusal, or DAEMON_NOT_LINKED when the link ends.
         Leaving early abandons the answer and lets the call go on.
         """
         request_id = self._link.request(request)
-        answer = self._answers[request_id] = asyncio.Queue()
+        answer = self._answers[request_id] = Answer(request)
         self._flush()
-        finished = False
         try:
-            while not finished:
-                reply = await answer.get()
-                if isinstance(reply, CarpalError):
-                    finished = True
-                    raise reply
-                finished = reply.last
-                if reply.HasField("status"):
-                    raise from_status(reply.status)
-                yield reply
+            async with aclosing(answer.replies()) as replies:
+                async for reply in replies:
+                    yield reply
         finally:
             del self._answers[request_id]
-            if not finished:
+            if answer.complete:
+                self._link.finish(request_id)
+            else:
                 self._link.abandon(request_id)
                 self._flush()
+
+    async def attach(self, opening: pb.AttachOpen, requests: Requests, context: Context) -> None:
+        """Serve an Attach stream of an open answer; CALL_NOT_FOUND when it belongs to none."""
+        self._link.attach(opening)
+        answer = self._answers.get(opening.request_id)
+        if answer is None:
+            raise not_here(opening)
+        read = functools.partial(self._link.acknowledge, opening.request_id)
+        await answer.carry(requests, context, read)
 
     def tell_brains(self, addresses: list[str]) -> None:
         """Tell the daemon which brains there are."""
@@ -119,7 +127,7 @@ class DaemonLink:
         self._outbox.close()
         gone = refuse(Reason.DAEMON_NOT_LINKED, f"daemon {self.daemon_id} is not linked")
         for answer in self._answers.values():
-            answer.put_nowait(gone)
+            answer.put(gone)
 
     async def _read(self, requests: AsyncIterator[pb.ConnectRequest], admit: Admit) -> None:
         async for frame in requests:
@@ -145,7 +153,7 @@ class DaemonLink:
     def _take(self, event: Event) -> None:
         if isinstance(event, Replied):
             if event.reply.request_id in self._answers:
-                self._answers[event.reply.request_id].put_nowait(event.reply)
+                self._answers[event.reply.request_id].put(event.reply)
         elif isinstance(event, CapacityChanged):
             self.capacity = event.capacity
         elif isinstance(event, PeerDraining):

@@ -29,7 +29,7 @@ HEARTBEAT = 5.0
 _LEAVE = 2.0
 """Seconds a daemon has to leave once its turn has come."""
 
-CAPABILITIES = frozenset({"claim", "replay"})
+CAPABILITIES = frozenset({"claim", "replay", "attach"})
 """Link capabilities this brain has."""
 
 
@@ -189,6 +189,15 @@ class Fleet:
         log.info("daemon gone", extra={"daemon": name})
         await self.directory.notify()
         await self._keeper.release(lease)
+
+    def link_of(self, daemon: Identity) -> DaemonLink | None:
+        """The link here of the very daemon that asks, if it has one."""
+        link = self._links.get(daemon.name)
+        same = link is not None and (link.identity.uri, link.identity.workspace) == (
+            daemon.uri,
+            daemon.workspace,
+        )
+        return link if same else None
 
     def end_links(self, error: CarpalError | None) -> None:
         """This brain lost its lease, or stops: it may serve no daemon."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 
+from brain import attach
 from brain.daemon_link import DaemonLink
 from brain.fleet import Fleet
 from brain.gate import Record, refused
@@ -13,6 +14,7 @@ from brain.watch import WatchHub
 from carpal.client import rpc_errors
 from carpal.errors import CarpalError, invalid, refuse
 from carpal.identity import Identity, Role
+from carpal.link_answers import not_here
 from carpal.server import Context, caller, not_built
 from carpal.status import Reason
 from carpal.v1 import hand_pb2, orchestrator_pb2_grpc, session_pb2, session_pb2_grpc, types_pb2
@@ -33,7 +35,6 @@ _INVENTORY_LIMIT = 5.0
 class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
     """Connect, Watch, Wake and the lists."""
 
-    Attach = not_built
     ReadBlob = not_built
     WriteBlob = not_built
 
@@ -63,6 +64,16 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
             await link.serve(request_iterator, context, self._fleet.admit)
         finally:
             await self._fleet.left(link)
+
+    async def Attach(  # type: ignore[override] # it writes by context, which the stubs leave out
+        self, request_iterator: AsyncIterator[pb.AttachRequest], context: Context
+    ) -> None:
+        """One call's large output, for as long as somebody reads it."""
+        opening = await attach.opening(request_iterator)
+        link = self._fleet.link_of(caller(context))
+        if link is None:
+            raise not_here(opening)
+        await link.attach(opening, request_iterator, context)
 
     async def Wake(self, request: pb.WakeRequest, context: Context) -> pb.WakeResponse:
         """An append that carries a wake."""

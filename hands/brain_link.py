@@ -6,10 +6,10 @@ started: answers that find it gone are dropped, for the journal has the truth.
 """
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 import grpc
 
@@ -31,7 +31,8 @@ from carpal.link import (
 )
 from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
-from hands import dispatch
+from carpal.v1 import orchestrator_pb2_grpc
+from hands import attach, dispatch
 from hands.inventory import Inventory
 from hands.service import HandService
 
@@ -39,8 +40,9 @@ log = logging.getLogger(__name__)
 
 _FLUSH = 2.0
 """Seconds for the last messages, goodbye among them, to leave."""
+ATTACH = "attach"
+"""The capability of moving large answers to a stream of their own."""
 
-Stream = grpc.aio.StreamStreamCall[pb.ConnectRequest, pb.ConnectResponse]
 OnWelcome = Callable[[pb.Welcome], Awaitable[None]]
 
 
@@ -49,7 +51,7 @@ class BrainLink:
 
     def __init__(
         self,
-        stream: Stream,
+        brain: "orchestrator_pb2_grpc.OrchestratorAsyncStub",
         peer: str,
         hello: pb.Hello,
         service: HandService,
@@ -59,7 +61,8 @@ class BrainLink:
         on_brains: Callable[[Sequence[str]], None],
     ) -> None:
         """`peer` says who is linked to, in words; `on_brains` is told which brains there are."""
-        self._stream = stream
+        self._brain = brain
+        self._stream = brain.Connect()
         self._peer = peer
         self._service = service
         self._inventory = inventory
@@ -69,6 +72,7 @@ class BrainLink:
         self._outbox: Outbox[pb.DaemonMessage] = Outbox()
         self._answering: dict[int, asyncio.Task[None]] = {}
         self._capacity = hello.capacity
+        self._attaches = False
         self._ended: asyncio.Future[CarpalError | None] = asyncio.get_running_loop().create_future()
         self._ticking = asyncio.Event()
         self.asked_to_leave = False
@@ -117,6 +121,7 @@ class BrainLink:
         match event:
             case Welcomed(welcome):
                 point("daemon.link.before_welcomed")
+                self._attaches = ATTACH in welcome.capabilities
                 await self._on_welcome(welcome)
                 point("daemon.link.welcomed")
             case Requested(request):
@@ -137,14 +142,36 @@ class BrainLink:
                 self._end(error)
 
     async def _answer(self, request: pb.Request) -> None:
-        async for reply in dispatch.answer(self._service, request):
-            if reply.last:
-                self._answering.pop(request.request_id, None)
-            point("daemon.reply.before_queued")
-            self._link.reply(reply)
-            self._tell_capacity()
-            self._flush()
-            point("daemon.reply.queued")
+        attached = False
+        try:
+            async for reply in dispatch.answer(self._service, request, attach=self._attaches):
+                point("daemon.reply.before_queued")
+                self._link.reply(reply)
+                self._tell_capacity()
+                self._flush()
+                point("daemon.reply.queued")
+                attached = reply.attached
+            if attached:
+                await self._carry(request)
+        finally:
+            self._answering.pop(request.request_id, None)
+
+    async def _carry(self, request: pb.Request) -> None:
+        """The rest of an answer that moved."""
+        opening = pb.AttachOpen(
+            request_id=request.request_id,
+            call_id=request.execute.call_id,
+            epoch=self._link.epoch,
+        )
+        try:
+            running = self._service.running(request.execute)
+        except CarpalError as error:
+            # A newer driver came just now, for one; the brain hears it when it asks again.
+            log.info("output not carried", extra={"call": opening.call_id, "why": str(error)})
+            return
+        read = functools.partial(self._link.acknowledge, opening.request_id)
+        await attach.carry(self._brain.Attach, opening, running, read)
+        self._link.finish(opening.request_id)
 
     def _abandon(self, request_id: int) -> None:
         """Stop answering; the answer's end is still said, so that both ends forget it."""
@@ -201,8 +228,6 @@ class BrainLink:
             self._ended.set_result(error)
 
 
-def connect(channel: grpc.aio.Channel) -> Any:
-    """The control stream on a channel."""
-    from carpal.v1 import orchestrator_pb2_grpc
-
-    return orchestrator_pb2_grpc.OrchestratorStub(channel).Connect()
+def at(channel: grpc.aio.Channel) -> "orchestrator_pb2_grpc.OrchestratorAsyncStub":
+    """The brain at the other end of a channel."""
+    return orchestrator_pb2_grpc.OrchestratorStub(channel)

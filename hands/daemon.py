@@ -26,7 +26,7 @@ from carpal.link import PROTOCOL_MAX, PROTOCOL_MIN
 from carpal.status import Reason
 from carpal.tls import Shown
 from carpal.v1 import orchestrator_pb2 as pb
-from hands.brain_link import BrainLink, connect
+from hands.brain_link import ATTACH, BrainLink, at
 from hands.dialling import Dialling
 from hands.inventory import Inventory
 from hands.service import HandService
@@ -204,7 +204,7 @@ class Daemon:
         async with dial(address, Role.BRAIN, shown, retry=False) as channel:
             await connected(channel)
             link = BrainLink(
-                connect(channel),
+                at(channel),
                 f"the brain at {address}",
                 self._hello(shown),
                 self._service,
@@ -242,7 +242,7 @@ class Daemon:
             protocol_min=PROTOCOL_MIN,
             protocol_max=PROTOCOL_MAX,
             version=__version__,
-            capabilities=["claim", "replay"],
+            capabilities=["claim", "replay", ATTACH],
             labels={"host": platform.node(), "machine": platform.machine(), **self._labels},
             capacity=self._inventory.capacity,
             types=self._service.types(),

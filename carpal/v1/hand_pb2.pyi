@@ -734,7 +734,7 @@ class OutputChunk(_message.Message):
     offset: _builtins.int
     """Bytes of output before this chunk."""
     data: _builtins.bytes
-    """≤ 64 KiB; any bytes."""
+    """≤ 192 KiB, and ≤ 32 KiB a call on a link's control stream; any bytes."""
     dropped_bytes: _builtins.int
     """Bytes left out before this chunk."""
     def __init__(

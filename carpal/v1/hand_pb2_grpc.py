@@ -156,6 +156,8 @@ class HandServicer:
     def Execute(self, request, context):
         """Run a tool: output chunks, then one terminal result. The same call_id
         again re-attaches from `output_offset`, or replays; it never runs twice.
+        Output is kept, within bounds, until the result is acknowledged; what is
+        left out is counted in the chunk after it.
         Callers: brain, as driver.
         Idempotent: by call_id and content.
         no such hand → NOT_FOUND HAND_NOT_FOUND → treat the call as lost

@@ -85,6 +85,8 @@ class HandStub:
     Execute: _grpc.UnaryStreamMultiCallable[_hand_pb2.ExecuteRequest, _hand_pb2.ExecuteResponse]
     """Run a tool: output chunks, then one terminal result. The same call_id
     again re-attaches from `output_offset`, or replays; it never runs twice.
+    Output is kept, within bounds, until the result is acknowledged; what is
+    left out is counted in the chunk after it.
     Callers: brain, as driver.
     Idempotent: by call_id and content.
       no such hand → NOT_FOUND HAND_NOT_FOUND → treat the call as lost
@@ -189,6 +191,8 @@ class HandAsyncStub(HandStub):
     Execute: _aio.UnaryStreamMultiCallable[_hand_pb2.ExecuteRequest, _hand_pb2.ExecuteResponse]  # type: ignore[assignment]
     """Run a tool: output chunks, then one terminal result. The same call_id
     again re-attaches from `output_offset`, or replays; it never runs twice.
+    Output is kept, within bounds, until the result is acknowledged; what is
+    left out is counted in the chunk after it.
     Callers: brain, as driver.
     Idempotent: by call_id and content.
       no such hand → NOT_FOUND HAND_NOT_FOUND → treat the call as lost
@@ -320,6 +324,8 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_hand_pb2.ExecuteResponse], _abc.AsyncIterator[_hand_pb2.ExecuteResponse]]:
         """Run a tool: output chunks, then one terminal result. The same call_id
         again re-attaches from `output_offset`, or replays; it never runs twice.
+        Output is kept, within bounds, until the result is acknowledged; what is
+        left out is counted in the chunk after it.
         Callers: brain, as driver.
         Idempotent: by call_id and content.
           no such hand → NOT_FOUND HAND_NOT_FOUND → treat the call as lost

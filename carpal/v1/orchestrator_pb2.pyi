@@ -781,7 +781,9 @@ class AttachResponse(_message.Message):
     ACKNOWLEDGED_OFFSET_FIELD_NUMBER: _builtins.int
     TUNNEL_FIELD_NUMBER: _builtins.int
     acknowledged_offset: _builtins.int
-    """Output below this offset is read; the daemon may free it."""
+    """Output below this offset is read; the daemon may free it. The first
+    message says from where to send.
+    """
     @_builtins.property
     def tunnel(self) -> _hand_pb2.TunnelRequest:
         """What the person sends."""

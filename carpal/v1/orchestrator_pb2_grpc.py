@@ -118,11 +118,17 @@ class OrchestratorServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Attach(self, request_iterator, context):
-        """One call's large output on a stream of its own, opened by the daemon on
-        the same connection, so that a slow reader delays nothing else.
-        Callers: daemon.
-        Idempotent: resumes from the acknowledged offset.
-        no such call on the link → NOT_FOUND CALL_NOT_FOUND → keep the result in the spool
+        """One call's large output, and its result, on a stream of its own, opened
+        by the daemon on the same connection, so that a slow reader delays nothing
+        else. The brain answers the open with the offset to send from. It ends the
+        stream once it has the result, or nobody reads any more.
+        Callers: daemon, for the calls of its own link.
+        Idempotent: a newer stream of the same call takes the older one's place,
+        and goes on from what was read.
+        first message is not open, or a second open → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+        open does not come within 5 s → UNAVAILABLE LINK_SILENT → open it again with backoff
+        no such call on this daemon's newest link here, by request, call and epoch → NOT_FOUND CALL_NOT_FOUND → keep output and result in the spool
+        any other end before the result is read → as there → open it again with backoff, while the link lasts
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

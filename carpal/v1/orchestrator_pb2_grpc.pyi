@@ -55,11 +55,17 @@ class OrchestratorStub:
       a message that this state does not allow, or a request or reply that comes twice → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
     """
     Attach: _grpc.StreamStreamMultiCallable[_orchestrator_pb2.AttachRequest, _orchestrator_pb2.AttachResponse]
-    """One call's large output on a stream of its own, opened by the daemon on
-    the same connection, so that a slow reader delays nothing else.
-    Callers: daemon.
-    Idempotent: resumes from the acknowledged offset.
-      no such call on the link → NOT_FOUND CALL_NOT_FOUND → keep the result in the spool
+    """One call's large output, and its result, on a stream of its own, opened
+    by the daemon on the same connection, so that a slow reader delays nothing
+    else. The brain answers the open with the offset to send from. It ends the
+    stream once it has the result, or nobody reads any more.
+    Callers: daemon, for the calls of its own link.
+    Idempotent: a newer stream of the same call takes the older one's place,
+    and goes on from what was read.
+      first message is not open, or a second open → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+      open does not come within 5 s → UNAVAILABLE LINK_SILENT → open it again with backoff
+      no such call on this daemon's newest link here, by request, call and epoch → NOT_FOUND CALL_NOT_FOUND → keep output and result in the spool
+      any other end before the result is read → as there → open it again with backoff, while the link lasts
     """
     Watch: _grpc.UnaryStreamMultiCallable[_orchestrator_pb2.WatchRequest, _orchestrator_pb2.WatchResponse]
     """What a session is doing now: deltas and output; best effort, never
@@ -134,11 +140,17 @@ class OrchestratorAsyncStub(OrchestratorStub):
       a message that this state does not allow, or a request or reply that comes twice → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
     """
     Attach: _aio.StreamStreamMultiCallable[_orchestrator_pb2.AttachRequest, _orchestrator_pb2.AttachResponse]  # type: ignore[assignment]
-    """One call's large output on a stream of its own, opened by the daemon on
-    the same connection, so that a slow reader delays nothing else.
-    Callers: daemon.
-    Idempotent: resumes from the acknowledged offset.
-      no such call on the link → NOT_FOUND CALL_NOT_FOUND → keep the result in the spool
+    """One call's large output, and its result, on a stream of its own, opened
+    by the daemon on the same connection, so that a slow reader delays nothing
+    else. The brain answers the open with the offset to send from. It ends the
+    stream once it has the result, or nobody reads any more.
+    Callers: daemon, for the calls of its own link.
+    Idempotent: a newer stream of the same call takes the older one's place,
+    and goes on from what was read.
+      first message is not open, or a second open → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+      open does not come within 5 s → UNAVAILABLE LINK_SILENT → open it again with backoff
+      no such call on this daemon's newest link here, by request, call and epoch → NOT_FOUND CALL_NOT_FOUND → keep output and result in the spool
+      any other end before the result is read → as there → open it again with backoff, while the link lasts
     """
     Watch: _aio.UnaryStreamMultiCallable[_orchestrator_pb2.WatchRequest, _orchestrator_pb2.WatchResponse]  # type: ignore[assignment]
     """What a session is doing now: deltas and output; best effort, never
@@ -228,11 +240,17 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_orchestrator_pb2.AttachRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_orchestrator_pb2.AttachResponse], _abc.AsyncIterator[_orchestrator_pb2.AttachResponse]]:
-        """One call's large output on a stream of its own, opened by the daemon on
-        the same connection, so that a slow reader delays nothing else.
-        Callers: daemon.
-        Idempotent: resumes from the acknowledged offset.
-          no such call on the link → NOT_FOUND CALL_NOT_FOUND → keep the result in the spool
+        """One call's large output, and its result, on a stream of its own, opened
+        by the daemon on the same connection, so that a slow reader delays nothing
+        else. The brain answers the open with the offset to send from. It ends the
+        stream once it has the result, or nobody reads any more.
+        Callers: daemon, for the calls of its own link.
+        Idempotent: a newer stream of the same call takes the older one's place,
+        and goes on from what was read.
+          first message is not open, or a second open → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+          open does not come within 5 s → UNAVAILABLE LINK_SILENT → open it again with backoff
+          no such call on this daemon's newest link here, by request, call and epoch → NOT_FOUND CALL_NOT_FOUND → keep output and result in the spool
+          any other end before the result is read → as there → open it again with backoff, while the link lasts
         """
 
     @_abc_1.abstractmethod

@@ -126,7 +126,7 @@ def held(folder: Path) -> int:
 def _starts(folder: Path) -> list[int]:
     try:
         names = os.listdir(folder)  # noqa: PTH208 - names alone, and often
-    except FileNotFoundError:
+    except OSError:
         return []
     return sorted(int(name) for name in names if name.isdecimal())
 
@@ -141,9 +141,11 @@ def _size(piece: Path) -> int:
 def _read_piece(piece: Path, at: int, most: int) -> bytes:
     try:
         file = os.open(piece, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
+    except OSError:
         return b""  # freed just now
     try:
         return os.pread(file, most, at)
+    except OSError:
+        return b""  # what a broken disk does not give back is left out
     finally:
         os.close(file)

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from brain import attach
 from brain.daemon_link import DaemonLink
 from carpal.errors import refuse
 from carpal.identity import Role
@@ -27,7 +28,7 @@ HEARTBEAT = 0.2 * SCALE
 class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
     """Serves Connect over mutual TLS."""
 
-    Wake = Attach = Watch = ListDaemons = ListHands = not_built
+    Wake = Watch = ListDaemons = ListHands = not_built
     DrainDaemon = QuarantineDaemon = ReadBlob = WriteBlob = not_built
 
     def __init__(self, name: str) -> None:
@@ -42,6 +43,11 @@ class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
         self.links: asyncio.Queue[DaemonLink] = asyncio.Queue()
         self.beats: list[float] = []
         """When heartbeats came, on the monotonic clock."""
+        self.newest: DaemonLink | None = None
+        self.capabilities = ["attach"]
+        self.attached: list[pb.AttachOpen] = []
+        """What Attach streams said first."""
+        self._carrying: set[asyncio.Task[Any]] = set()
         self.ended: set[str] = set()
         """Daemons of which a link ended."""
 
@@ -62,6 +68,34 @@ class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
                 self.beats.append(time.monotonic())
             yield frame
 
+    async def Attach(  # type: ignore[override] # it writes by context
+        self, request_iterator: AsyncIterator[pb.AttachRequest], context: Context
+    ) -> None:
+        opening = await attach.opening(request_iterator)
+        self.attached.append(opening)
+        assert self.newest is not None
+        task = asyncio.create_task(self.newest.attach(opening, request_iterator, context))
+        self._carrying.add(task)
+        try:
+            await asyncio.wait({task})
+            if task.cancelled():
+                raise refuse(Reason.UNAVAILABLE, "this stream broke")
+            task.result()
+        finally:
+            self._carrying.discard(task)
+            task.cancel()
+
+    @property
+    def serving(self) -> int:
+        """Attach streams that are open."""
+        return len(self._carrying)
+
+    def break_attached(self) -> int:
+        """Break every Attach stream, and not the link; how many there were."""
+        for task in self._carrying:
+            task.cancel()
+        return len(self._carrying)
+
     async def _admit(self, link: DaemonLink, _hello: pb.Hello, protocol: int) -> pb.Welcome:
         if not self.admits:
             raise refuse(Reason.UNAVAILABLE, "this brain stops")
@@ -72,10 +106,15 @@ class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
                 await asyncio.sleep(0)
         self.epoch += 1
         welcome = pb.Welcome(
-            protocol=protocol, epoch=self.epoch, brain=self.name, brains=self.brains
+            protocol=protocol,
+            epoch=self.epoch,
+            brain=self.name,
+            brains=self.brains,
+            capabilities=self.capabilities,
         )
         welcome.heartbeat_interval.FromMilliseconds(int(HEARTBEAT * 1000))
         welcome.silence_limit.FromMilliseconds(int(HEARTBEAT * 10_000))
+        self.newest = link
         self.links.put_nowait(link)
         return welcome
 

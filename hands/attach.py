@@ -1,0 +1,99 @@
+"""The daemon's end of an Attach stream: one call's large output and its result, until it is read.
+
+The brain says first from which offset it wants the output, and then what it
+has read. When the stream breaks and the link does not, another takes its
+place; when the link ends, so does this, and the call is asked for on the next.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import grpc
+
+from carpal.backoff import Backoff
+from carpal.client import from_rpc
+from carpal.fault_points import point
+from carpal.status import Reason
+from carpal.v1 import orchestrator_pb2 as pb
+from hands.running import Running
+
+log = logging.getLogger(__name__)
+
+CHUNK = 192 * 1024
+"""Bytes of output in one message here: with its envelope a frame of at most 256 KiB."""
+_FINAL = {
+    Reason.CALL_NOT_FOUND, Reason.LINK_VIOLATION, Reason.ROLE_NOT_ALLOWED, Reason.NOT_BUILT,
+}  # fmt: skip
+"""Refusals after which no other stream will do; the brain asks again, or nobody reads."""
+
+AttachStream = grpc.aio.StreamStreamCall[pb.AttachRequest, pb.AttachResponse]
+
+
+async def carry(
+    open_stream: Callable[[], AttachStream],
+    opening: pb.AttachOpen,
+    running: Running,
+    read: Callable[[int], None],
+) -> None:
+    """Give the brain a call's output and result, over one stream or several, one at a time.
+
+    `read` is told the offset below which the brain has it. Returns when the
+    brain has the result, wants no more, or refuses. Cancelled with its link.
+    """
+    backoff = Backoff(0.05, 2.0)
+    while True:
+        point("daemon.attach.before_opened")
+        stream = open_stream()
+        try:
+            served, error = await _once(stream, opening, running, read)
+        finally:
+            # An abandoned call object would stay alive on both ends.
+            stream.cancel()
+        if error is None:
+            return
+        refusal = from_rpc(error, "the brain")
+        if refusal.reason in _FINAL:
+            log.info("output not wanted", extra={"call": opening.call_id, "reason": refusal.reason})
+            return
+        log.info("output stream broke", extra={"call": opening.call_id, "why": str(refusal)})
+        if served:
+            backoff.reset()
+        await asyncio.sleep(backoff.next())
+
+
+async def _once(
+    stream: AttachStream, opening: pb.AttachOpen, running: Running, read: Callable[[int], None]
+) -> tuple[bool, grpc.aio.AioRpcError | None]:
+    """One stream, to its end: whether the brain took it, and what it broke with."""
+    wanted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    sending = asyncio.create_task(_send(stream, opening, running, wanted))
+    try:
+        while isinstance(said := await stream.read(), pb.AttachResponse):
+            read(said.acknowledged_offset)
+            running.read(said.acknowledged_offset)
+            if not wanted.done():
+                wanted.set_result(said.acknowledged_offset)
+    except grpc.aio.AioRpcError as error:
+        return wanted.done(), error
+    finally:
+        sending.cancel()
+        await asyncio.wait({sending})
+    if not sending.cancelled():
+        sending.result()
+    return True, None
+
+
+async def _send(
+    stream: AttachStream, opening: pb.AttachOpen, running: Running, wanted: "asyncio.Future[int]"
+) -> None:
+    try:
+        await stream.write(pb.AttachRequest(open=opening))
+        point("daemon.attach.opened")
+        async for step in running.watch(await wanted, CHUNK):
+            point("daemon.attach.before_written")
+            await stream.write(pb.AttachRequest(execute=step))
+            point("daemon.attach.written")
+        await stream.done_writing()
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        return  # the stream is over; the reader learns why
