@@ -15,8 +15,8 @@ from hands.dispatch import INLINE
 from hands.inside import spool
 from hands.inside.output import KEEP
 from tests.hands.fake_brain import Asked, FakeBrain, brain
+from tests.hands.machine import Machine
 from tests.hands.place import PATIENCE, let_go, until
-from tests.hands.test_daemon import Machine
 from tests.hands.test_output import BIG, COUNT, counted
 from tests.pki import Pki
 
