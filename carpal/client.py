@@ -9,6 +9,7 @@ from google.rpc import status_pb2
 from carpal.errors import CarpalError, from_status, refuse
 from carpal.identity import Role, server_name
 from carpal.loop_watch import the_one_loop
+from carpal.proxy import Proxy, channel_options, decided
 from carpal.status import Reason
 from carpal.tls import Shown, channel_credentials
 
@@ -38,14 +39,14 @@ to it, and of all on a connection whose bytes did not arrive as they were sent."
 
 @asynccontextmanager
 async def dial(
-    address: str, role: Role, files: Shown, *, retry: bool = True
+    address: str, role: Role, files: Shown, *, retry: bool = True, proxy: Proxy | None = None
 ) -> AsyncIterator[grpc.aio.Channel]:
     """A channel to a peer that must prove it has `role`.
 
     Identity files are read anew at each dial, so a renewed certificate is
-    used from the next one on. Does not wait for the connection.
+    used from the next one on. Does not wait for the connection. Variables that
+    name proxies count for nothing here: `proxy` alone does.
     """
-    the_one_loop()
     options: list[tuple[str, object]] = [
         *KEEPALIVE,
         ("grpc.ssl_target_name_override", server_name(role, files.identity().trust_domain)),
@@ -56,15 +57,25 @@ async def dial(
         # Despite its name, the time that a connection and its handshake have, however long the
         # backoff: three round trips must fit on any path.
         ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),
-        # Proxies are for the daemon's dial-out alone, which says so itself.
-        ("grpc.enable_http_proxy", 0),
     ]
     if retry:
         options.append(("grpc.service_config", _RETRY))
-    async with grpc.aio.secure_channel(
-        address, channel_credentials(files), options=options
-    ) as channel:
+    async with open_channel(address, channel_credentials(files), options, proxy) as channel:
         yield channel
+
+
+def open_channel(
+    address: str,
+    credentials: grpc.ChannelCredentials,
+    options: list[tuple[str, object]],
+    proxy: Proxy | None,
+) -> grpc.aio.Channel:
+    """A channel straight to an address, or by that proxy, whatever gRPC would choose."""
+    the_one_loop()
+    with decided():
+        return grpc.aio.secure_channel(
+            address, credentials, options=[*options, *channel_options(proxy)]
+        )
 
 
 async def connected(channel: grpc.aio.Channel) -> None:
@@ -100,7 +111,7 @@ def from_rpc(error: grpc.RpcError, peer: str) -> CarpalError:
         return refuse(Reason.UNREACHABLE, f"{peer} does not answer (the connection broke)")
     wrapped = from_status(status_pb2.Status(code=error.code().value[0], message=details))
     if wrapped.reason is Reason.UNREACHABLE:
-        for sign, (why, action) in _NO_TLS.items():
+        for sign, (why, action) in _NO_WAY.items():
             if sign in details:
                 return refuse(Reason.UNREACHABLE, f"{peer} {why}", action=action)
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -110,7 +121,15 @@ def from_rpc(error: grpc.RpcError, peer: str) -> CarpalError:
 
 
 _CHECK_BOTH = "check the address, and that the identity is of the same vault"
-_NO_TLS = {
+_NO_WAY = {
+    "HTTP proxy returned response code 407": (
+        "cannot be reached: the HTTP proxy asks for a user and a password",
+        "put them into the proxy's URL, http://USER:PASSWORD@HOST:PORT",
+    ),
+    "HTTP proxy returned response code": (
+        "cannot be reached: the HTTP proxy refuses the way there",
+        "have the proxy allow CONNECT to that address and port",
+    ),
     "certificate has expired": (
         "shows a certificate that has expired",
         "issue it anew and restart what listens there, and check this machine's clock",
@@ -129,7 +148,7 @@ _NO_TLS = {
     ),
     "WRONG_VERSION_NUMBER": ("does not speak TLS", "check the address"),
 }
-"""What gRPC's detail says of a handshake that failed → the same in words, and what to do."""
+"""What gRPC's detail says of a way or handshake that failed → that in words, and what to do."""
 
 
 def _brief(details: str) -> str:

@@ -15,6 +15,7 @@ from carpal.errors import CarpalError, refuse
 from carpal.identity import Role
 from carpal.process import until_stopped
 from carpal.proof import Token
+from carpal.proxy import Way
 from carpal.ready import announce
 from carpal.renewal import Renewal
 from carpal.status import Reason
@@ -47,6 +48,8 @@ class HandConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Hints for placement; they decide nothing that matters."""
     reconnect_max: Annotated[float, msgspec.Meta(ge=0.1, le=3600)] = 60.0
     """Seconds that it waits at most before it dials again, when links fail again and again."""
+    proxy: str = ""
+    """URL of the HTTP proxy to dial out by, or `none`; empty leaves it to the environment."""
 
 
 async def run(
@@ -62,8 +65,9 @@ async def run(
     `token` is used when there is no valid identity, or one for another brain.
     """
     files = HandFiles(config.state_dir)
+    way = Way(config.proxy)
     with files.only_process():
-        await _identify(files, token)
+        await _identify(files, token, way)
         # Valid or not: one that is over is renewed by its key, and a clock may yet be set.
         me = files.identity.load().identity
         if me.role is not Role.DAEMON:
@@ -72,6 +76,8 @@ async def run(
                 f"the identity in {files.identity_dir} is {me.uri}, not a daemon's",
                 action="enrol with `carpal hand enroll`",
             )
+        welcomes = _Welcomes(files, ready_fd, me.name)
+        _say_way(way, (*welcomes.brains(), welcomes.enrollment()))
         with closing(Journal(files.journal, me.name)) as journal:
             async with open_inventory(
                 journal=journal,
@@ -80,12 +86,11 @@ async def run(
                 boot_id=boot_id(),
                 hands_max=config.hands_max,
             ) as inventory:
-                welcomes = _Welcomes(files, ready_fd, me.name)
 
                 async def relink(shown: Shown) -> None:
                     await daemon.relink(shown)
 
-                renewal = Renewal(files.identity, asking(welcomes.enrollment), relink)
+                renewal = Renewal(files.identity, asking(welcomes.enrollment, way), relink)
                 daemon = Daemon(
                     renewal.shown,
                     HandService(inventory, me.name, me.workspace),
@@ -96,6 +101,7 @@ async def run(
                     welcomed=welcomes.welcomed,
                     refused=lambda error: _look_at(error, renewal),
                     reconnect_max=config.reconnect_max,
+                    way=way,
                 )
                 await _serve(daemon, renewal, stop)
 
@@ -120,7 +126,15 @@ def _look_at(error: CarpalError, renewal: Renewal) -> None:
         renewal.hurry()  # the machine slept past it, say
 
 
-async def _identify(files: HandFiles, token: Token | None) -> None:
+def _say_way(way: Way, addresses: Sequence[str]) -> None:
+    """Log which way the daemon dials. Raises CONFIG_INVALID before it does, not at each dial."""
+    for address in dict.fromkeys(addresses):
+        if proxy := way.to(address):
+            about = {"to": address, "proxy": proxy.address, "by": proxy.source}
+            log.info("dials by a proxy", extra=about)
+
+
+async def _identify(files: HandFiles, token: Token | None, way: Way) -> None:
     """Enrol when that is needed; what is valid is never given up because it failed."""
     if token is None:
         return
@@ -128,7 +142,7 @@ async def _identify(files: HandFiles, token: Token | None) -> None:
     if valid and Links.load(links_path(files.identity_dir)).enrollment == token.address:
         return  # enrolled with it, or with another of this brain: used once is enough
     try:
-        enrolled = await enroll(token, files.identity_dir)
+        enrolled = await enroll(token, files.identity_dir, way)
     except CarpalError as error:
         if not _has_identity(files):
             raise

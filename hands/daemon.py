@@ -23,6 +23,7 @@ from carpal.errors import CarpalError, Unreachable, refuse
 from carpal.identity import Role
 from carpal.ids import new_id
 from carpal.link import PROTOCOL_MAX, PROTOCOL_MIN
+from carpal.proxy import Way
 from carpal.status import Reason
 from carpal.tls import Shown
 from carpal.v1 import orchestrator_pb2 as pb
@@ -53,6 +54,7 @@ class Daemon:
         welcomed: Callable[[pb.Welcome], None],
         refused: Callable[[CarpalError], None] = lambda _: None,
         reconnect_max: float = 60.0,
+        way: Way | None = None,
     ) -> None:
         """`shown` is the identity to dial with, asked for at each dial.
 
@@ -70,6 +72,7 @@ class Daemon:
         self._welcomed = welcomed
         self._refused = refused
         self._reconnect_max = reconnect_max
+        self._way = way or Way()
         self._instance_id = new_id("inst")
         self._link: BrainLink | None = None
         self._linked_at = 0.0
@@ -201,7 +204,8 @@ class Daemon:
             if older is not None and older is not link:
                 older.end("a newer link took its place")
 
-        async with dial(address, Role.BRAIN, shown, retry=False) as channel:
+        proxy = self._way.to(address)
+        async with dial(address, Role.BRAIN, shown, retry=False, proxy=proxy) as channel:
             await connected(channel)
             link = BrainLink(
                 at(channel),

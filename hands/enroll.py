@@ -16,11 +16,12 @@ import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from carpal.client import KEEPALIVE, rpc_errors
+from carpal.client import KEEPALIVE, open_channel, rpc_errors
 from carpal.errors import CarpalError, refuse
 from carpal.identity import Identity, Role, identity_in, server_name, verified_identity
 from carpal.pending import Pending
 from carpal.proof import Token, ca_pin, enrol_proof, renewal_signature
+from carpal.proxy import Proxy, Way
 from carpal.renewal import Answer, Ask, Connect, Renewal, checked, not_ours, utc_now
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, Loaded, write_file
@@ -75,18 +76,19 @@ def links_path(identity_dir: Path) -> Path:
     return identity_dir.parent / "links.json"
 
 
-async def enroll(token: Token, identity_dir: Path) -> EnrolledAs:
+async def enroll(token: Token, identity_dir: Path, way: Way | None = None) -> EnrolledAs:
     """Use the token once, and write the identity and its links.
 
     After a lost answer or a crash the same token sends the same request, so
     it gets the same certificate. Raises CA_MISMATCH, TOKEN_REFUSED,
     UNREACHABLE or VAULT_UNAVAILABLE; then nothing that was there is changed.
     """
-    leaf, authority = await pinned_chain(token.address, token.pins)
+    proxy = (way or Way()).to(token.address)
+    leaf, authority = await pinned_chain(token.address, token.pins, proxy)
     ca = _pem(authority)
     brain = _check_brain(token.address, _pem(leaf), ca)
     pending = Pending.of(identity_dir, token.token_id)
-    async with _dial(token.address, brain.trust_domain, ca) as stub:
+    async with _dial(token.address, brain.trust_domain, ca, proxy) as stub:
         with rpc_errors(f"the brain at {token.address}"):
             answer = await stub.Enroll(
                 pb.EnrollRequest(
@@ -121,12 +123,13 @@ async def renew(identity_dir: Path, address: str, connect: Connect) -> Identity:
     return await Renewal(IdentityFiles(identity_dir), asking(lambda: address), connect).renew()
 
 
-def asking(address: Callable[[], str]) -> Ask:
+def asking(address: Callable[[], str], way: Way | None = None) -> Ask:
     """Renews at a brain's enrolment port, `host:port`."""
+    way = way or Way()
 
     async def ask(old: Loaded, request: bytes) -> Answer:
         there = address()
-        async with _dial(there, old.identity.trust_domain, old.ca) as stub:
+        async with _dial(there, old.identity.trust_domain, old.ca, way.to(there)) as stub:
             with rpc_errors(f"the brain at {there}"):
                 answer = await stub.Renew(
                     pb.RenewRequest(
@@ -150,16 +153,15 @@ def _answer(answer: pb.EnrollResponse | pb.RenewResponse, trusted: bytes) -> Ans
 
 @asynccontextmanager
 async def _dial(
-    address: str, trust_domain: str, ca: bytes
+    address: str, trust_domain: str, ca: bytes, proxy: Proxy | None
 ) -> AsyncIterator["enrollment_pb2_grpc.EnrollmentAsyncStub"]:
     """A channel to the enrolment port, which asks for no client certificate."""
     options: list[tuple[str, object]] = [
         *KEEPALIVE,
         ("grpc.ssl_target_name_override", server_name(Role.BRAIN, trust_domain)),
-        ("grpc.enable_http_proxy", 0),
     ]
     credentials = grpc.ssl_channel_credentials(root_certificates=ca)
-    async with grpc.aio.secure_channel(address, credentials, options=options) as channel:
+    async with open_channel(address, credentials, options, proxy) as channel:
         yield enrollment_pb2_grpc.EnrollmentStub(channel)
 
 

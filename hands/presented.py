@@ -13,22 +13,25 @@ from cryptography import x509
 
 from carpal.errors import CarpalError, refuse
 from carpal.proof import ca_pin
+from carpal.proxy import Proxy
 from carpal.status import Reason
 
 _TIMEOUT = 10.0
 """Seconds for the connection and for the handshake, each."""
+_HEAD_MAX = 16 * 1024
+"""Bytes of a proxy's answer."""
 _DER = 2  # `_ssl.ENCODING_DER`, for the private objects of Python before 3.13
 
 
 async def pinned_chain(
-    address: str, pins: Sequence[bytes]
+    address: str, pins: Sequence[bytes], proxy: Proxy | None = None
 ) -> tuple[x509.Certificate, x509.Certificate]:
     """The leaf shown at `host:port`, and the CA shown with it that a pin names.
 
     The leaf is not verified yet: the caller does that, with the CA. Raises
     UNREACHABLE, or CA_MISMATCH when no certificate shown has a pin.
     """
-    chain = await asyncio.to_thread(_presented, address)
+    chain = await asyncio.to_thread(_presented, address, proxy)
     for certificate in chain:
         if ca_pin(certificate) in pins:
             return x509.load_der_x509_certificate(chain[0]), x509.load_der_x509_certificate(
@@ -40,9 +43,8 @@ async def pinned_chain(
     )
 
 
-def _presented(address: str) -> list[bytes]:
+def _presented(address: str, proxy: Proxy | None) -> list[bytes]:
     """The chain of the handshake, DER, leaf first."""
-    host, _, port = address.rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # nothing is trusted yet; see the first lines
@@ -50,7 +52,7 @@ def _presented(address: str) -> list[bytes]:
     context.set_alpn_protocols(["h2"])  # gRPC servers refuse a handshake without
     try:
         with (
-            socket.create_connection((host.strip("[]"), int(port)), _TIMEOUT) as raw,
+            _connection(address, proxy) as raw,
             context.wrap_socket(raw) as secure,
         ):
             return _chain(secure)
@@ -58,6 +60,29 @@ def _presented(address: str) -> list[bytes]:
         raise _unreachable(address, f"no TLS: {error.reason or error}") from None
     except OSError as error:
         raise _unreachable(address, error.strerror or str(error)) from None
+
+
+def _connection(address: str, proxy: Proxy | None) -> socket.socket:
+    """TCP to `host:port`. Raises OSError, or UNREACHABLE with what a proxy answers."""
+    host, _, port = (proxy.address if proxy else address).rpartition(":")
+    raw = socket.create_connection((host.strip("[]"), int(port)), _TIMEOUT)
+    if proxy is None:
+        return raw
+    try:
+        raw.sendall(proxy.connect(address))
+        head = b""
+        while b"\r\n\r\n" not in head and len(head) < _HEAD_MAX:
+            # A byte at a time: what follows the head belongs to the handshake.
+            if not (more := raw.recv(1)):
+                break
+            head += more
+        if head.split(b" ", 2)[1:2] != [b"200"]:
+            status = head.split(b"\r\n", 1)[0].decode("ascii", "replace")[:80]
+            raise _unreachable(address, f"the proxy {proxy.address} answers {status!r}")
+    except BaseException:
+        raw.close()
+        raise
+    return raw
 
 
 def _chain(secure: ssl.SSLSocket) -> list[bytes]:
