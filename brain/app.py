@@ -26,8 +26,10 @@ from brain.watch import WatchHub
 from carpal.client import dial
 from carpal.errors import refuse
 from carpal.identity import Identity, Role
+from carpal.own_identity import through_vault
 from carpal.process import until_stopped
 from carpal.ready import announce
+from carpal.renewal import Renewal
 from carpal.revocations import Revocations
 from carpal.server import serve
 from carpal.status import Reason
@@ -81,6 +83,7 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             await stack.enter_async_context(dial(config.vault, Role.VAULT, files))
         )
         trust = TrustWatch(vault, files, state / "brain" / config.name / REVOCATIONS)
+        renewal = through_vault(files, config.vault)
         peers = Peers(files)
         stack.push_async_callback(peers.close)
         model = Model()
@@ -115,7 +118,8 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             announce(ready_fd, address=keeper.address, name=me.name, **presence.attributes)
             log.info("brain serves", extra={"address": keeper.address, "brain": me.name})
 
-        await _work(stop, _Parts(keeper, appender, fleet, presence, scheduler, trust), ready)
+        parts = _Parts(keeper, appender, fleet, presence, scheduler, trust, renewal)
+        await _work(stop, parts, ready)
 
 
 class _Services(NamedTuple):
@@ -132,6 +136,7 @@ class _Parts(NamedTuple):
     presence: Presence
     scheduler: Scheduler
     trust: TrustWatch
+    renewal: Renewal
 
 
 def _check(files: IdentityFiles, config: BrainConfig) -> Identity:
@@ -186,6 +191,7 @@ async def _work(stop: asyncio.Event, parts: _Parts, ready: Callable[[], None]) -
             return
         tasks = [
             group.create_task(parts.trust.run()),
+            group.create_task(parts.renewal.run()),
             group.create_task(parts.appender.run()),
             group.create_task(parts.keeper.run()),
             group.create_task(fleet.directory.follow_daemons()),

@@ -70,7 +70,7 @@ METHODS: dict[str, frozenset[Role]] = {
     "/carpal.v1.Enrollment/Retire": ANYONE,
     "/carpal.v1.Vault/GetStatus": _OPERATOR | _SERVERS,
     "/carpal.v1.Vault/Unseal": _OPERATOR,
-    "/carpal.v1.Vault/Sign": _SERVERS,
+    "/carpal.v1.Vault/Sign": _OPERATOR | _SERVERS,
     "/carpal.v1.Vault/CreateToken": _OPERATOR,
     "/carpal.v1.Vault/ListTokens": _OPERATOR,
     "/carpal.v1.Vault/RevokeToken": _OPERATOR,

@@ -2,16 +2,18 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 
 import grpc
 from google.rpc import status_pb2
 
 from carpal.errors import CarpalError, from_status, refuse
+from carpal.following import FollowingChannel
 from carpal.identity import Role, server_name
 from carpal.loop_watch import the_one_loop
 from carpal.proxy import Proxy, channel_options, decided
 from carpal.status import Reason
-from carpal.tls import Shown, channel_credentials
+from carpal.tls import IdentityFiles, Shown, channel_credentials
 
 _RETRY = """{"methodConfig": [{"name": [{}], "retryPolicy": {
   "maxAttempts": 3, "initialBackoff": "0.05s", "maxBackoff": "1s",
@@ -39,17 +41,23 @@ to it, and of all on a connection whose bytes did not arrive as they were sent."
 
 @asynccontextmanager
 async def dial(
-    address: str, role: Role, files: Shown, *, retry: bool = True, proxy: Proxy | None = None
+    address: str,
+    role: Role,
+    shown: Shown,
+    *,
+    retry: bool = True,
+    proxy: Proxy | None = None,
+    follow: bool = True,
 ) -> AsyncIterator[grpc.aio.Channel]:
     """A channel to a peer that must prove it has `role`.
 
-    Identity files are read anew at each dial, so a renewed certificate is
-    used from the next one on. Does not wait for the connection. Variables that
-    name proxies count for nothing here: `proxy` alone does.
+    With `follow`, RPCs that begin after the identity was renewed go over a new
+    connection made with it; else this is one connection. Does not wait for it.
+    Variables that name proxies count for nothing here: `proxy` alone does.
     """
     options: list[tuple[str, object]] = [
         *KEEPALIVE,
-        ("grpc.ssl_target_name_override", server_name(role, files.identity().trust_domain)),
+        ("grpc.ssl_target_name_override", server_name(role, shown.identity().trust_domain)),
         ("grpc.max_receive_message_length", MESSAGE_BYTES),
         ("grpc.max_send_message_length", MESSAGE_BYTES),
         ("grpc.initial_reconnect_backoff_ms", 100),
@@ -60,7 +68,14 @@ async def dial(
     ]
     if retry:
         options.append(("grpc.service_config", _RETRY))
-    async with open_channel(address, channel_credentials(files), options, proxy) as channel:
+
+    def dialled() -> grpc.aio.Channel:
+        return open_channel(address, channel_credentials(shown), options, proxy)
+
+    opened = dialled
+    if follow and isinstance(shown, IdentityFiles):
+        opened = partial(FollowingChannel, shown, dialled)
+    async with opened() as channel:
         yield channel
 
 
@@ -132,7 +147,7 @@ _NO_WAY = {
     ),
     "certificate has expired": (
         "shows a certificate that has expired",
-        "issue it anew and restart what listens there, and check this machine's clock",
+        "check this machine's clock, and whether what listens there could reach the vault to renew",
     ),
     "certificate is not yet valid": (
         "shows a certificate that is not valid yet",

@@ -314,11 +314,11 @@ class _Fetcher:
     def __init__(self, files: IdentityFiles, require_client: bool) -> None:
         self._files = files
         self._require_client = require_client
-        self._seen = _stamp(files)
+        self._seen = stamp(files)
 
     def __call__(self) -> grpc.ServerCertificateConfiguration | None:
-        stamp = _stamp(self._files)
-        if stamp == self._seen:
+        now = stamp(self._files)
+        if now == self._seen:
             return None
         try:
             # Not `load`: an unfinished promotion is its writer's to finish.
@@ -328,7 +328,7 @@ class _Fetcher:
             return None
         if loaded is None:  # between two files of a promotion
             return None
-        self._seen = stamp
+        self._seen = now
         _log.info("identity reloaded", extra={"expires": loaded.identity.not_after.isoformat()})
         return _configuration(loaded, self._require_client)
 
@@ -339,7 +339,10 @@ def _configuration(loaded: Loaded, require_client: bool) -> grpc.ServerCertifica
     )
 
 
-def _stamp(files: IdentityFiles) -> tuple[tuple[int, int], ...]:
+Stamp = tuple[tuple[int, int], ...]
+
+
+def stamp(files: IdentityFiles) -> Stamp:
     """Changes whenever a file is replaced."""
     stamps = []
     for path in (files.key, files.certificate, files.ca):

@@ -205,7 +205,8 @@ class Daemon:
                 older.end("a newer link took its place")
 
         proxy = self._way.to(address)
-        async with dial(address, Role.BRAIN, shown, retry=False, proxy=proxy) as channel:
+        dialled = dial(address, Role.BRAIN, shown, retry=False, proxy=proxy, follow=False)
+        async with dialled as channel:
             await connected(channel)
             link = BrainLink(
                 at(channel),

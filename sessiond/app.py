@@ -12,6 +12,7 @@ import msgspec
 
 from carpal.errors import refuse
 from carpal.identity import Role
+from carpal.own_identity import kept_renewed, through_vault
 from carpal.process import until_stopped
 from carpal.ready import announce
 from carpal.server import serve
@@ -42,7 +43,7 @@ class SessiondConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     listen: str = "127.0.0.1:7440"
     vault: str = "127.0.0.1:7443"
-    """Where it learns who is revoked."""
+    """Where it learns who is revoked, and renews its identity."""
     store: str = ""
     """The URL of a PostgreSQL database; empty means the SQLite file in the state folder."""
     blob_cap: Annotated[int, msgspec.Meta(ge=0)] = BLOB_CAP
@@ -72,6 +73,7 @@ async def run(
             add_SessionServicer_to_server(service, server)
 
         async with (
+            kept_renewed(through_vault(files, config.vault)),
             following(config.vault, files, state / "sessiond" / REVOCATIONS) as revocations,
             serve(
                 config.listen, server_credentials(files), register, revocations=revocations

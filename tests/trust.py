@@ -21,6 +21,7 @@ from vault import setup
 from vault.app import open_service
 from vault.ca import Claims
 from vault.files import VaultFiles
+from vault.service import VaultService
 
 BRAINS = ("brain-1.example:7443", "brain-2.example:7443")
 
@@ -43,6 +44,7 @@ class Trust:
     clock: Clock
     vault_address: str
     enrollment_address: str
+    service: VaultService
     _stack: AsyncExitStack
 
     def identity(self, role: Role, name: str) -> IdentityFiles:
@@ -123,4 +125,4 @@ async def trust(
                 authorize=False,
             )
         )
-        yield Trust(files, clock, vault_server.address, enrollment_server.address, stack)
+        yield Trust(files, clock, vault_server.address, enrollment_server.address, service, stack)

@@ -12,10 +12,12 @@ import msgspec
 
 from carpal.config import state_dir
 from carpal.identity import Role
+from carpal.own_identity import kept_renewed
 from carpal.process import until_stopped
 from carpal.ready import announce
+from carpal.renewal import Answer, Renewal
 from carpal.server import serve
-from carpal.tls import server_credentials
+from carpal.tls import IdentityFiles, Loaded, Shown, server_credentials
 from carpal.v1 import vault_pb2_grpc
 from vault.files import VaultFiles
 from vault.revoking import Revoker
@@ -60,17 +62,36 @@ def open_service(files: VaultFiles, clock: Callable[[], datetime] = now) -> Iter
             )
 
 
+def own_renewal(service: VaultService, identity: IdentityFiles) -> Renewal:
+    """Renews the vault's own identity. It holds the CA's key, so no proof is asked of it."""
+
+    async def ask(old: Loaded, request: bytes) -> Answer:
+        issued, bundle = await service.issue_own(old.identity.name, request)
+        return Answer(issued.chain, bundle)
+
+    async def connect(_candidate: Shown) -> None:
+        """It shows itself to others, at the next handshake."""
+
+    return Renewal(identity, ask, connect)
+
+
 async def run(config: VaultConfig, stop: asyncio.Event, ready_fd: int | None = None) -> None:
     """Serve until `stop` is set."""
     files = VaultFiles(config.state_dir)
     identity = files.identity(Role.VAULT, NAME)
     with open_service(files) as service:
-        async with serve(
-            config.listen,
-            server_credentials(identity),
-            lambda server: vault_pb2_grpc.add_VaultServicer_to_server(service, server),
-            revocations=service.revocations,
-        ) as server:
+        renewal = own_renewal(service, identity)
+        if identity.load().identity.expired(now()):
+            await renewal.renew()  # it was off for longer than a day
+        async with (
+            kept_renewed(renewal),
+            serve(
+                config.listen,
+                server_credentials(identity),
+                lambda server: vault_pb2_grpc.add_VaultServicer_to_server(service, server),
+                revocations=service.revocations,
+            ) as server,
+        ):
             following = asyncio.create_task(service.follow())
             announce(ready_fd, address=server.address)
             _log.info("vault serves", extra={"address": server.address})

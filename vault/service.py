@@ -18,6 +18,7 @@ from carpal.revocations import FOLLOW_SECONDS, Revocations
 from carpal.server import caller, not_built
 from carpal.v1 import vault_pb2 as pb
 from carpal.v1 import vault_pb2_grpc
+from vault.ca import Claims, requested_key
 from vault.revoking import Revoker
 from vault.signing import Issued, Signer
 from vault.store import TokenRow
@@ -151,6 +152,14 @@ class VaultService(vault_pb2_grpc.VaultServicer):
     async def _look(self) -> None:
         told = await self._do(self._revoker.signed_list)
         self.revocations.take(told, self._signer.authority.pem)
+
+    async def issue_own(self, name: str, request: bytes) -> tuple[Issued, bytes]:
+        """The next certificate of this vault itself, and the CAs to trust. No RPC."""
+        claims = Claims(Role.VAULT, name)
+        issued = await self._do(
+            lambda: self._signer.issue_by_command(claims, requested_key(request))
+        )
+        return issued, self._signer.authority.pem
 
     async def _do(self, work: Callable[[], T]) -> T:
         """Off the event loop: every write waits for the disk."""

@@ -29,6 +29,7 @@ RENEW_GRACE = timedelta(days=30)
 """How long after its end a certificate may still be renewed by its key: a machine
 may be off over a long holiday, and a key that lay around for longer is not proof
 of much."""
+_RENEW_THEIR_OWN = frozenset({Role.SESSIOND, Role.BRAIN, Role.OPERATOR})
 _NO_SECRET = bytes(SECRET_BYTES)
 """Compared against when there is no secret, so that it takes as long."""
 
@@ -104,15 +105,15 @@ class Signer:
     ) -> Issued:
         """The next certificate of an identity, for the key of the one before.
 
-        A brain relays for daemons; sessiond and brains renew their own. All
-        claims are carried over. Raises RENEWAL_REFUSED or INVALID_FIELD.
+        A brain relays for daemons; sessiond, brains and operators renew their own.
+        All claims are carried over. Raises RENEWAL_REFUSED or INVALID_FIELD.
         """
         key = ca.requested_key(csr_der)
         now = self._now()
         old = self.known(certificate)
         if not (
             (old.role is Role.DAEMON and relayed_by.role is Role.BRAIN)
-            or (old.role in (Role.SESSIOND, Role.BRAIN) and old.uri == relayed_by.uri)
+            or (old.role in _RENEW_THEIR_OWN and old.uri == relayed_by.uri)
         ):
             raise _renewal_refused(old.uri, f"{relayed_by.uri} may not renew for it")
         leaf = x509.load_pem_x509_certificate(certificate)

@@ -20,6 +20,7 @@ from carpal.config import STATE_DEFAULT, load, state_dir
 from carpal.errors import CarpalError, Unreachable, invalid, refuse
 from carpal.identity import Role
 from carpal.operator.overview import is_live
+from carpal.operator.own import renewed
 from carpal.status import Reason
 from carpal.tls import IdentityFiles
 from carpal.v1 import (
@@ -212,7 +213,10 @@ async def connect(found: Found) -> AsyncIterator[Operator]:
     """Dial sessiond; does not wait for it."""
     if not found.sessiond:
         raise _no_address("sessiond")
-    async with dial(found.sessiond, Role.SESSIOND, found.files) as channel:
+    async with (
+        renewed(found.files, found.vault),
+        dial(found.sessiond, Role.SESSIOND, found.files) as channel,
+    ):
         yield Operator(found, session_pb2_grpc.SessionStub(channel))
 
 
@@ -221,7 +225,10 @@ async def connect_vault(found: Found) -> AsyncIterator["VaultAsyncStub"]:
     """Dial the vault; does not wait for it."""
     if not found.vault:
         raise _no_address("vault")
-    async with dial(found.vault, Role.VAULT, found.files) as channel:
+    async with (
+        renewed(found.files, found.vault),
+        dial(found.vault, Role.VAULT, found.files) as channel,
+    ):
         yield vault_pb2_grpc.VaultStub(channel)
 
 

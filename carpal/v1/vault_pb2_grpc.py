@@ -141,8 +141,8 @@ class VaultServicer:
 
     def Sign(self, request, context):
         """Sign a certificate: for an enrolment token, or for the old key.
-        Callers: brain (relaying for a daemon), sessiond and brain (renewing
-        their own).
+        Callers: brain (relaying for a daemon); sessiond, brain and operator
+        (renewing their own).
         Idempotent: by token or certificate, and certificate request.
         token unknown, expired, revoked or used, or proof wrong → PERMISSION_DENIED TOKEN_REFUSED → ask for a new token
         renewal proof wrong, revoked or too old → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew

@@ -48,8 +48,8 @@ class VaultStub:
     """
     Sign: _grpc.UnaryUnaryMultiCallable[_vault_pb2.SignRequest, _vault_pb2.SignResponse]
     """Sign a certificate: for an enrolment token, or for the old key.
-    Callers: brain (relaying for a daemon), sessiond and brain (renewing
-    their own).
+    Callers: brain (relaying for a daemon); sessiond, brain and operator
+    (renewing their own).
     Idempotent: by token or certificate, and certificate request.
       token unknown, expired, revoked or used, or proof wrong → PERMISSION_DENIED TOKEN_REFUSED → ask for a new token
       renewal proof wrong, revoked or too old → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
@@ -158,8 +158,8 @@ class VaultAsyncStub(VaultStub):
     """
     Sign: _aio.UnaryUnaryMultiCallable[_vault_pb2.SignRequest, _vault_pb2.SignResponse]  # type: ignore[assignment]
     """Sign a certificate: for an enrolment token, or for the old key.
-    Callers: brain (relaying for a daemon), sessiond and brain (renewing
-    their own).
+    Callers: brain (relaying for a daemon); sessiond, brain and operator
+    (renewing their own).
     Idempotent: by token or certificate, and certificate request.
       token unknown, expired, revoked or used, or proof wrong → PERMISSION_DENIED TOKEN_REFUSED → ask for a new token
       renewal proof wrong, revoked or too old → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
@@ -283,8 +283,8 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.SignResponse, _abc.Awaitable[_vault_pb2.SignResponse]]:
         """Sign a certificate: for an enrolment token, or for the old key.
-        Callers: brain (relaying for a daemon), sessiond and brain (renewing
-        their own).
+        Callers: brain (relaying for a daemon); sessiond, brain and operator
+        (renewing their own).
         Idempotent: by token or certificate, and certificate request.
           token unknown, expired, revoked or used, or proof wrong → PERMISSION_DENIED TOKEN_REFUSED → ask for a new token
           renewal proof wrong, revoked or too old → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew

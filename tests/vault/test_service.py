@@ -234,7 +234,6 @@ async def test_a_daemons_name_belongs_to_one_workspace(
         (Claims(Role.BRAIN, "b"), "CreateToken"),
         (Claims(Role.BRAIN, "b"), "ListTokens"),
         (Claims(Role.SESSIOND, "s"), "RevokeToken"),
-        (Claims(Role.OPERATOR, "o", "default"), "Sign"),
         (Claims(Role.DAEMON, "d", "default"), "Sign"),
         (Claims(Role.DAEMON, "d", "default"), "GetTrust"),
         (Claims(Role.DAEMON, "d", "default"), "GetStatus"),
@@ -282,7 +281,7 @@ async def test_a_brain_renews_for_a_daemon_and_all_claims_are_carried_over(
     assert raised.value.reason is Reason.RENEWAL_REFUSED
 
 
-async def test_servers_renew_themselves_and_nobody_else(
+async def test_servers_and_operators_renew_themselves_and_nobody_else(
     domain: Trust, brain: "vault_pb2_grpc.VaultAsyncStub"
 ) -> None:
     own = domain.identity(Role.BRAIN, "brain-1")
@@ -290,9 +289,15 @@ async def test_servers_renew_themselves_and_nobody_else(
     sessiond = await domain.vault(domain.identity(Role.SESSIOND, "sessiond"))
     own = domain.identity(Role.SESSIOND, "sessiond")
     assert (await sign(sessiond, by_key(own, new_request()))).certificate_chain
+    operator = await domain.vault()
+    own = domain.identity(Role.OPERATOR, "operator")
+    assert (await sign(operator, by_key(own, new_request()))).certificate_chain
     daemon = domain.issue(Claims(Role.DAEMON, "d", "default"))
     for stub, files in [
         (sessiond, daemon),
+        (operator, daemon),
+        (operator, domain.issue(Claims(Role.OPERATOR, "ann", "default"))),
+        (operator, domain.identity(Role.BRAIN, "brain-1")),
         (sessiond, domain.identity(Role.BRAIN, "brain-1")),
         (brain, domain.identity(Role.SESSIOND, "sessiond")),
         (brain, domain.identity(Role.OPERATOR, "operator")),
