@@ -7,6 +7,7 @@ call itself goes on at the hand, and is asked about on the next link.
 
 import asyncio
 import functools
+import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -31,6 +32,8 @@ from carpal.link_answers import not_here
 from carpal.server import Context
 from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
+
+log = logging.getLogger(__name__)
 
 Admit = Callable[["DaemonLink", pb.Hello, int], Awaitable[pb.Welcome]]
 """Decides on a hello: raises a refusal or gives the welcome."""
@@ -159,6 +162,7 @@ class DaemonLink:
         elif isinstance(event, PeerDraining):
             self.draining = True
         elif isinstance(event, Closed):
+            log.info("link closed", extra={"daemon": self.daemon_id, "reason": event.reason})
             self.end(event.error)
 
     async def _tick(self) -> None:
