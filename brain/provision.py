@@ -117,14 +117,17 @@ class Provisioner:
 
     async def _make(self, hand: Hand) -> hand_pb2.ProvisionResult:
         backoff = Backoff(0.1, 2.0)
-        deadline = time.monotonic() + PATIENCE
+        failing_since = 0.0
         while True:
             self._driver.check_lease()
             try:
                 return await self._ask(hand)
             except CarpalError as error:
+                # Counted from the first failure: a path that swallows all shows it only later.
+                now = time.monotonic()
+                failing_since = failing_since or now
                 full = error.reason is Reason.AT_CAPACITY
-                if not (full or isinstance(error, Unreachable)) or time.monotonic() > deadline:
+                if not (full or isinstance(error, Unreachable)) or now > failing_since + PATIENCE:
                     raise
                 log.info("provision waits", extra={"hand": hand.hand_id, "error": str(error)})
                 await self._fleet.directory.wait_change(backoff.next())

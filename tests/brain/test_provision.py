@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import pytest
+
 from brain.transcript import New
 from carpal.errors import refuse
 from carpal.status import Reason
@@ -65,6 +67,17 @@ async def test_a_daemon_out_of_reach_is_asked_again_for_the_same_hand(driven: St
     assert told["outcome"] == "ok"
     first, second = driven.hands.asked_for("provision")
     assert first.hand_id == second.hand_id
+
+
+async def test_patience_with_a_daemon_counts_from_the_first_failure_however_late_that_shows(
+    driven: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L04: a path that swallows all lets a request wait for longer than all patience."""
+    monkeypatch.setattr("brain.provision.PATIENCE", 0.0)
+    driven.hands.script["provision"] = [refuse(Reason.UNREACHABLE, "noticed at last")]
+    (told,) = await driven.settle(await driven.call())
+    assert told["outcome"] == "ok"
+    assert len(driven.hands.asked_for("provision")) == 2
 
 
 async def test_a_hand_nobody_named_is_no_hand(driven: Stage) -> None:
