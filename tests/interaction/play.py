@@ -35,7 +35,7 @@ class Session:
     """Why it is not followed any more."""
 
     async def until(
-        self, holds: Callable[[types_pb2.Event], bool], after: int = 0
+        self, holds: Callable[[types_pb2.Event], bool], after: int = 0, seconds: float = SECONDS
     ) -> types_pb2.Event:
         """The first event above a position of which something is true."""
 
@@ -43,7 +43,7 @@ class Session:
             return next((e for e in self.log if e.position > after and holds(e)), None)
 
         try:
-            async with asyncio.timeout(SECONDS), self._grew:
+            async with asyncio.timeout(seconds), self._grew:
                 await self._grew.wait_for(lambda: found() is not None or self._broken is not None)
         except TimeoutError:
             pass  # said below, with what there is
@@ -53,9 +53,11 @@ class Session:
         assert event is not None, "it did not come; the log:\n" + self.text()
         return event
 
-    async def until_type(self, kind: str, after: int = 0) -> types_pb2.Event:
+    async def until_type(
+        self, kind: str, after: int = 0, seconds: float = SECONDS
+    ) -> types_pb2.Event:
         """The first event of a type above a position."""
-        return await self.until(lambda e: e.type == kind, after)
+        return await self.until(lambda e: e.type == kind, after, seconds)
 
     async def say(self, text: str) -> types_pb2.Event:
         """A person's message."""

@@ -6,6 +6,7 @@ fault is put in its way. All pairs are a soak; a run of the tests takes some, by
 
 import asyncio
 import itertools
+import logging
 import random
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +20,7 @@ from tests.pace import times
 from tests.robustness.link_world import HEARTBEAT, SECONDS, LinkWorld, link_world, send
 from tests.robustness.truth import Effects, check_calls, check_log
 
+log = logging.getLogger(__name__)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 FAULTS: dict[str, Callable[[FaultProxy], None]] = {
@@ -70,8 +72,9 @@ async def test_whatever_the_network_does_to_a_frame_each_call_happens_once_and_e
     for number, (fault, frame, moment) in enumerate(pairs[: times(6, len(pairs))]):
         try:
             await case(it, Effects(tmp_path / str(number)), fault, f"{frame}.{moment}")
-        except Exception as error:  # noqa: BLE001 - raised below, with the others
+        except Exception as error:
             error.add_note(f"{fault} at {frame}.{moment}")
+            log.warning("it failed", exc_info=error)
             wrong.append(error)
     if wrong:
         raise ExceptionGroup(f"{len(wrong)} of {len(pairs)} pairs", wrong)
@@ -95,7 +98,7 @@ async def case(it: LinkWorld, effects: Effects, fault: str, point: str) -> None:
         send(pid, signal.SIGCONT)
         await asyncio.sleep(LASTS)  # how long it lasts is the fault
         await it.mend()
-        await made.until_type("session.status_idle")
+        await made.until_type("session.status_idle", seconds=SECONDS)
         check_log(made.session_id, made.log)
         check_calls(made.log, effects, names, all_ok=True)
         await it.nothing_is_left()

@@ -5,6 +5,7 @@ says: CARPAL_TEST_SEED makes it the first round.
 """
 
 import asyncio
+import logging
 import random
 import signal
 from dataclasses import dataclass
@@ -15,11 +16,12 @@ import pytest
 from tests.faults import Action
 from tests.interaction.play import session
 from tests.pace import SEED, times
-from tests.robustness.link_world import BRAINS, HEARTBEAT, TERM, LinkWorld, link_world
+from tests.robustness.link_world import BRAINS, HEARTBEAT, SECONDS, TERM, LinkWorld, link_world
 from tests.robustness.test_link_network import FAULTS
 from tests.robustness.test_link_steps import STEPS
 from tests.robustness.truth import Effects, check_calls, check_log
 
+log = logging.getLogger(__name__)
 pytestmark = pytest.mark.slow
 
 ROUNDS = times(6, 200)
@@ -112,8 +114,9 @@ async def rounds(it: LinkWorld, folder: Path, seeds: list[int]) -> Exception | N
         planned = plan(random.Random(seed))
         try:
             await one_round(it, Effects(folder / f"effects-{seed}"), planned)
-        except Exception as error:  # noqa: BLE001 - raised with those of other rounds
+        except Exception as error:
             error.add_note(f"CARPAL_TEST_SEED={seed} begins with this round: {planned}")
+            log.warning("a round failed", exc_info=error)
             return error
     return None
 
@@ -135,7 +138,7 @@ async def one_round(it: LinkWorld, effects: Effects, planned: Plan) -> None:
                     group.create_task(strike(it, blow, blow.at))
         await asyncio.sleep(planned.lasts)  # how long it lasts is the fault
         await it.mend()
-        await made.until_type("session.status_idle")
+        await made.until_type("session.status_idle", seconds=SECONDS)
         check_log(made.session_id, made.log)
         all_ok = not any(blow.excuses(WITHIN + planned.lasts) for blow in planned.blows)
         check_calls(made.log, effects, names, all_ok=all_ok)

@@ -5,6 +5,7 @@ tests takes some, by chance.
 """
 
 import asyncio
+import logging
 import random
 import signal
 from collections.abc import AsyncIterator
@@ -18,6 +19,7 @@ from tests.pace import times
 from tests.robustness.link_world import SECONDS, LinkWorld, link_world, send
 from tests.robustness.truth import Effects, check_calls, check_log
 
+log = logging.getLogger(__name__)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 BRAIN = (
@@ -76,8 +78,9 @@ async def test_a_process_that_dies_or_stands_still_at_a_step_costs_no_call_its_o
         point = f"{process}.{step}"
         try:
             await case(it, Effects(tmp_path / point), point, action)
-        except Exception as error:  # noqa: BLE001 - raised below, with those of the other steps
+        except Exception as error:
             error.add_note(f"at {action} {point}")
+            log.warning("it failed", exc_info=error)
             wrong.append(error)
     if wrong:
         raise ExceptionGroup(f"{len(wrong)} steps", wrong)
@@ -97,7 +100,7 @@ async def case(it: LinkWorld, effects: Effects, point: str, action: Action) -> N
             await asyncio.sleep(STILL)  # how long it stands still is the fault
             send(pid, signal.SIGCONT)
         await it.mend()
-        await made.until_type("session.status_idle")
+        await made.until_type("session.status_idle", seconds=SECONDS)
         check_log(made.session_id, made.log)
         # Who stands still for a moment excuses nothing, nor does a brain's death.
         all_ok = action == "stop" or point.startswith("brain.")
