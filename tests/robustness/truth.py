@@ -14,7 +14,14 @@ from carpal.v1 import types_pb2
 from carpal.verified import Verified
 
 MAYBE = "may have partly happened"
-NOT_RUN = ("not run", "did not run", "before it ran", "before it started", "before it was sent")
+NOT_RUN = (
+    "not run",
+    "did not run",
+    "did not start",
+    "before it ran",
+    "before it started",
+    "before it was sent",
+)
 
 
 @dataclass(frozen=True)
