@@ -14,7 +14,7 @@ import grpc
 from google.protobuf.message import Message
 
 from brain.daemon_link import DaemonLink
-from carpal.client import dial, rpc_errors
+from carpal.client import dial, held, rpc_errors
 from carpal.errors import refuse
 from carpal.identity import Role
 from carpal.status import Reason
@@ -79,13 +79,11 @@ class Relayed:
                 method = getattr(self._stub, UNARY[arm])
                 yield await method(request, metadata=self._metadata, timeout=ANSWER_LIMIT)
                 return
-            stream = getattr(self._stub, STREAMS[arm])(request, metadata=self._metadata)
-            try:
+            with held(
+                getattr(self._stub, STREAMS[arm])(request, metadata=self._metadata)
+            ) as stream:
                 async for response in stream:
                     yield response
-            finally:
-                # An abandoned call object would stay alive on both ends.
-                stream.cancel()
 
 
 async def one(answer: AsyncGenerator[Any, None]) -> Any:

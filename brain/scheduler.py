@@ -19,7 +19,7 @@ from brain.model import Model
 from brain.runner import Runner
 from brain.watch import WatchHub
 from carpal.backoff import Backoff
-from carpal.client import rpc_errors
+from carpal.client import held, rpc_errors
 from carpal.errors import CarpalError, Exhausted, Unreachable, refuse
 from carpal.process import only_error
 from carpal.status import Reason
@@ -65,17 +65,15 @@ class Scheduler:
         backoff = Backoff(0.1, 2.0)
         try:
             while True:
-                stream = self._stub.WatchRunnable(session_pb2.WatchRunnableRequest())
+                watched = self._stub.WatchRunnable(session_pb2.WatchRunnableRequest())
                 try:
-                    with rpc_errors("sessiond"):
+                    with rpc_errors("sessiond"), held(watched) as stream:
                         async for answer in stream:
                             backoff.reset()
                             for offer in answer.sessions:
                                 self._consider(offer)
                 except CarpalError as error:
                     log.warning("no offers", extra={"error": str(error)})
-                finally:
-                    stream.cancel()
                 await asyncio.sleep(backoff.next())
         finally:
             self._again.clear()

@@ -12,8 +12,29 @@ from carpal.v1 import orchestrator_pb2
 
 _BEHIND = 1_000
 """Moments a watcher may be behind before it misses some."""
+_BEHIND_BYTES = 2 * 1024 * 1024
+"""Bytes of moments, likewise: output may come in large pieces, and watchers are many."""
 
-Moments = asyncio.Queue[orchestrator_pb2.WatchResponse]
+
+class Moments(asyncio.Queue[orchestrator_pb2.WatchResponse]):
+    """A watcher's moments; full by number or by bytes."""
+
+    def __init__(self) -> None:
+        super().__init__(_BEHIND)
+        self._bytes = 0
+
+    def full(self) -> bool:
+        """Whether the watcher is as far behind as it may be."""
+        return super().full() or self._bytes >= _BEHIND_BYTES
+
+    def _get(self) -> orchestrator_pb2.WatchResponse:
+        moment = super()._get()
+        self._bytes -= moment.ByteSize()
+        return moment
+
+    def _put(self, item: orchestrator_pb2.WatchResponse) -> None:
+        self._bytes += item.ByteSize()
+        super()._put(item)
 
 
 class WatchHub:
@@ -25,7 +46,7 @@ class WatchHub:
     @contextmanager
     def watching(self, session_id: str) -> Iterator[Moments]:
         """A queue of a session's moments while the block lasts."""
-        queue: Moments = asyncio.Queue(_BEHIND)
+        queue = Moments()
         self._watchers.setdefault(session_id, set()).add(queue)
         try:
             yield queue

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from typing import TypeVar
 
 import grpc
 from google.rpc import status_pb2
@@ -33,6 +34,8 @@ KEEPALIVE: list[tuple[str, int]] = [
 ]
 
 _CONNECT_MS = 10_000
+
+Call = TypeVar("Call", bound=grpc.aio.Call)
 
 _BROKE = ("Internal error from Core", "Stream removed")
 """What grpc says, under INTERNAL or UNKNOWN, of a stream that ended while something was written
@@ -102,6 +105,18 @@ async def connected(channel: grpc.aio.Channel) -> None:
     while state in (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING):
         await channel.wait_for_state_change(state)
         state = channel.get_state(try_to_connect=True)
+
+
+@contextmanager
+def held(call: Call) -> Iterator[Call]:
+    """An RPC of streams while the block lasts; what is left before its end is cancelled.
+
+    A call object that is merely dropped stays alive, on both ends.
+    """
+    try:
+        yield call
+    finally:
+        call.cancel()
 
 
 @contextmanager

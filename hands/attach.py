@@ -12,7 +12,7 @@ from collections.abc import Callable
 import grpc
 
 from carpal.backoff import Backoff
-from carpal.client import from_rpc
+from carpal.client import from_rpc, held
 from carpal.fault_points import point
 from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
@@ -44,12 +44,8 @@ async def carry(
     backoff = Backoff(0.05, 2.0)
     while True:
         point("daemon.attach.before_opened")
-        stream = open_stream()
-        try:
+        with held(open_stream()) as stream:
             served, error = await _once(stream, opening, running, read)
-        finally:
-            # An abandoned call object would stay alive on both ends.
-            stream.cancel()
         if error is None:
             return
         refusal = from_rpc(error, "the brain")

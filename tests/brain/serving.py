@@ -98,6 +98,8 @@ class Daemon:
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
+        self.stub: Any = None
+        """The brain, over the same connection."""
         self.asked: asyncio.Queue[pb.Request] = asyncio.Queue()
         self.abandoned: asyncio.Queue[int] = asyncio.Queue()
         self.welcome = pb.Welcome()
@@ -154,7 +156,9 @@ async def linked(
     It is the same instance each time, which obeyed the last link, unless `hello` says otherwise.
     """
     async with to.asked_by(Role.DAEMON, name, workspace) as channel:
-        daemon = Daemon(orchestrator_pb2_grpc.OrchestratorStub(channel).Connect())
+        stub = orchestrator_pb2_grpc.OrchestratorStub(channel)
+        daemon = Daemon(stub.Connect())
+        daemon.stub = stub
         said = {
             "daemon_id": says or name,
             "instance_id": "inst_1",

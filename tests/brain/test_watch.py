@@ -1,6 +1,7 @@
 """Watchers miss moments rather than hold up a runner."""
 
 from brain.watch import _BEHIND, WatchHub
+from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
 
 
@@ -24,6 +25,20 @@ def test_a_watcher_that_falls_behind_misses_the_newest() -> None:
             quick.get_nowait()
         assert slow.qsize() == _BEHIND
         assert slow.get_nowait() == moment("0")
+
+
+def test_a_watcher_that_falls_behind_holds_few_bytes_however_large_the_moments_are() -> None:
+    hub = WatchHub()
+    chunk = hand_pb2.OutputChunk(data=bytes(192 * 1024))
+    large = pb.WatchResponse(output=pb.ToolOutput(call_id="c", chunk=chunk))
+    with hub.watching("a") as slow:
+        for _ in range(100):
+            hub.tell("a", large)
+        assert slow.qsize() == 11
+        while not slow.empty():
+            assert slow.get_nowait() == large
+        hub.tell("a", moment("x"))
+        assert slow.get_nowait() == moment("x")
 
 
 def test_who_left_is_told_nothing_and_nothing_is_left() -> None:

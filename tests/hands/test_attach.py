@@ -263,3 +263,29 @@ async def test_an_attach_stream_of_an_old_epoch_or_an_unknown_request_is_refused
     for change in (older, other_request, other_call):
         assert await _refused(asked, one, change) == "CALL_NOT_FOUND"
     await replies.aclose()
+
+
+def _peak() -> int:
+    """Bytes of memory this process has had at most since that was set back."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no VmHWM")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_a_gigabyte_from_one_call_costs_both_ends_of_the_link_together_less_than_64_mb(
+    machine: Machine, one: FakeBrain, asked: Asked
+) -> None:
+    await Read().all(_execute(asked, COUNT, "warm"))  # what is loaded and made but once
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _peak()
+    size, read, kept = 1_000_000_000, Read(), 0
+    async with asyncio.timeout(5 * PATIENCE):
+        async for reply in _execute(asked, f"head -c {size} /dev/zero"):
+            read.take(reply.execute)
+            kept, read.data = kept + len(read.data), b""
+    assert _peak() - before < 64 * 1024 * 1024
+    assert kept + read.dropped == read.result.output_bytes == size
+    assert kept > spool.LIMIT
