@@ -212,3 +212,9 @@ class HandType(Protocol):
 
     async def reap(self, hand_id: str, folder: Path) -> int:
         """Kill whatever is left of a hand nobody holds; says how many processes that were."""
+
+    async def left(self, hand_id: str, folder: Path) -> Mapping[str, Result]:
+        """Results, by call, of a hand that is reaped: those it had when it ended, and nobody took.
+
+        A type whose hands write down nothing gives none.
+        """

@@ -9,13 +9,14 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import orchestrator_pb2
 from hands import folders, results, spool
-from hands.api import Hand, HandLost, HandType, Order, ProvisionFailed
+from hands.api import Hand, HandLost, HandType, Order, ProvisionFailed, Result
 from hands.journal import CallRow, HandRow, Journal
 from hands.keeper import Keeper
 from hands.making import Making
@@ -142,8 +143,8 @@ class Inventory:
     def _keep(self, row: HandRow, hand: Hand) -> Keeper:
         folder = self.folder_of(row.hand_id)
 
-        async def reap() -> int:
-            return await self.types[row.type].reap(row.hand_id, folder)
+        async def reap() -> Mapping[str, Result]:
+            return await self._reap(row.type, row.hand_id)
 
         keeper = Keeper(row, hand, self.journal, folder, reap)
         self.keepers[row.hand_id] = keeper
@@ -247,14 +248,18 @@ class Inventory:
 
     async def _give_up(self, row: HandRow, reason: str) -> None:
         """A hand that cannot be adopted: kill what is left of it, then settle its calls."""
-        await self._reap(row.type, row.hand_id)
-        self._settle_open(row.hand_id, reason)
+        left = await self._reap(row.type, row.hand_id)
+        self._settle_open(row.hand_id, reason, left)
         self.journal.lost(row.hand_id, reason)
         log.warning("hand not adopted", extra={"hand_id": row.hand_id, "reason": reason})
 
-    async def _reap(self, type_name: str, hand_id: str) -> None:
-        if type_name in self.types:
-            await self.types[type_name].reap(hand_id, self.folder_of(hand_id))
+    async def _reap(self, type_name: str, hand_id: str) -> Mapping[str, Result]:
+        """Kill what is left of a hand; the results it left that nobody took."""
+        if type_name not in self.types:
+            return {}
+        folder = self.folder_of(hand_id)
+        await self.types[type_name].reap(hand_id, folder)
+        return await self.types[type_name].left(hand_id, folder)
 
     async def _remove(self, folder: Path) -> None:
         """Remove a folder nobody needs; one that resists must not keep the rest from going on."""
@@ -263,16 +268,21 @@ class Inventory:
         except OSError as error:
             log.warning("not removed", extra={"folder": str(folder), "why": str(error)})
 
-    def _settle_open(self, hand_id: str, reason: str) -> None:
+    def _settle_open(
+        self, hand_id: str, reason: str, left: Mapping[str, Result] = MappingProxyType({})
+    ) -> None:
         for call in self.journal.open_calls(hand_id):
-            self._settle(call, reason)
+            self._settle(call, reason, left.get(call.call_id))
 
-    def _settle(self, call: CallRow, reason: str) -> None:
-        """A call the hand does not hold, whose tree is dead: interrupted, or never accepted."""
+    def _settle(self, call: CallRow, reason: str, left: Result | None = None) -> None:
+        """A call the hand does not hold, whose tree is dead: as it ended, or interrupted.
+
+        Never accepted, when nobody was told of it.
+        """
         if call.state == "accepted":
             self.journal.dropped(call.hand_id, call.call_id)
             return
-        result = results.interrupted(reason)
+        result = left or results.interrupted(reason)
         message = results.to_message(result, self.journal.sequence + 1)
         self.journal.terminal(
             call.hand_id, call.call_id, result.outcome, message.SerializeToString()

@@ -7,7 +7,7 @@ service. When the hand dies, its open calls are settled as lost.
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 
 from hands import results
@@ -32,7 +32,7 @@ class Keeper:
         hand: Hand,
         journal: Journal,
         folder: Path,
-        reap: Callable[[], Awaitable[int]],
+        reap: Callable[[], Awaitable[Mapping[str, Result]]],
     ) -> None:
         """`folder` is the hand's; `reap` kills what a dead hand leaves behind."""
         self.hand_id = row.hand_id
@@ -64,13 +64,15 @@ class Keeper:
             log.warning("hand lost", extra={"hand_id": self.hand_id, "reason": self._lost})
             self._line.put_nowait(None)
             await worker
+        left: Mapping[str, Result] = {}
         try:
             async with asyncio.timeout(_REAP_LIMIT):
-                await self._reap()
+                left = await self._reap()
         except TimeoutError:
             log.warning("a lost hand's processes resist", extra={"hand_id": self.hand_id})
         for running in list(self.open.values()):
-            self._settle(running, results.lost(self._lost, began=running.began))
+            lost = results.lost(self._lost, began=running.began)
+            self._settle(running, left.get(running.call_id, lost))
         self._journal.lost(self.hand_id, self._lost)
         await self._hand.detach()
 

@@ -42,6 +42,8 @@ from hands.inside.fault_points import FOLDER, point
 from hands.inside.output import compose
 from hands.inside.shell import Shell
 
+LEFT = "results"
+"""The file in the hand's folder with the results nobody took."""
 _LENGTH = struct.Struct(">I")
 _LOOK = 2.0
 """Seconds between looks at the deadline: the loop's own clock stands still while asleep."""
@@ -62,6 +64,7 @@ class Supervisor:
         shell = Shell(workspace, folder, dict(os.environ))
         self._place = Place(workspace, shell, folder / "spool", start_limit)
         self._loop = self._place.loop
+        self._folder = folder
         self._deadline = Deadline(deadline)
         self._seen: set[str] = set()
         self._calls: dict[str, Call] = {}
@@ -99,8 +102,18 @@ class Supervisor:
             self._current.freeze()
         tree.kill_below(os.getpid())
         self._place.children.reap()
+        self._leave_results()
         if self._connection:
             self._connection.say_last({"event": "ended", "reason": self._ending})
+
+    def _leave_results(self) -> None:
+        """Write down what nobody took: its daemon is gone, or stands still, and may come back."""
+        events = [_result(call) for call in self._calls.values() if call.result]
+        if events:
+            written = self._folder / f"{LEFT}.new"
+            with written.open("x", encoding="utf-8", errors="surrogatepass") as file:
+                json.dump(events, file)
+            written.rename(self._folder / LEFT)
 
     # Its time.
 

@@ -25,9 +25,10 @@ from hands.api import (
     Order,
     Provisioned,
     ProvisionFailed,
+    Result,
     Tool,
 )
-from hands.builtin.supervised import PULSE, Pulse, SupervisedHand
+from hands.builtin.supervised import PULSE, Pulse, SupervisedHand, results_left
 from hands.inside import tree
 from hands.inside.call import START_LIMIT
 from hands.inside.schema import check
@@ -107,6 +108,10 @@ class ProcessType:
     async def reap(self, hand_id: str, folder: Path) -> int:
         """Kill what carries the hand's mark: its supervisor, and what it started."""
         return await asyncio.to_thread(tree.kill_marked, mark(folder))
+
+    async def left(self, hand_id: str, folder: Path) -> Mapping[str, Result]:
+        """What its supervisor wrote down when it ended by itself."""
+        return results_left(folder)
 
 
 def mark(folder: Path) -> str:

@@ -17,6 +17,8 @@ from typing import Any
 
 from hands.api import Call, HandLost, Outcome, Output, Result, Spooled, Started, Step
 
+_LEFT = "results"
+"""As the supervisor calls it; it is no module to import from here."""
 _LENGTH = struct.Struct(">I")
 _HELLO_LIMIT = 5.0
 """Seconds for a supervisor to say hello: it may be sweeping a tree just then."""
@@ -208,6 +210,16 @@ class SupervisedHand:
         step = _step(event)
         if steps is not None and step is not None:
             steps.put_nowait(step)
+
+
+def results_left(folder: Path) -> dict[str, Result]:
+    """What a supervisor that ended by itself wrote down, by call; whatever is there is no error."""
+    try:
+        events = json.loads((folder / _LEFT).read_text(encoding="utf-8", errors="surrogatepass"))
+        steps = {str(event["call_id"]): _step(event) for event in events}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return {call_id: step for call_id, step in steps.items() if isinstance(step, Result)}
 
 
 def _step(event: Mapping[str, Any]) -> Step | None:

@@ -6,7 +6,7 @@ import signal
 import time
 from pathlib import Path
 
-from brain.provision import ORPHAN_MARGIN
+from brain.fleet import ORPHAN_MARGIN
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
@@ -14,7 +14,7 @@ from hands.builtin.process import ProcessType
 from hands.builtin.supervised import Pulse
 from hands.inside import tree
 from hands.inside.deadline import Deadline, boottime
-from tests.hands.place import Place, open_place, until
+from tests.hands.place import Place, let_go, open_place, until
 from tests.leftovers import nothing_orphaned
 from tests.pace import SCALE
 
@@ -126,3 +126,27 @@ async def test_calls_and_a_daemon_that_looks_after_it_keep_no_hand_without_a_bra
                     raise
         (info,) = (await place.service.list_hands(pb.ListHandsRequest())).hands
         assert "orphan deadline" in info.reason
+
+
+async def test_what_ended_before_the_deadline_is_told_truly_by_a_daemon_that_comes_back(
+    tmp_path: Path,
+) -> None:
+    """The supervisor ended itself with a result nobody took; it wrote it down."""
+    state = tmp_path / "state"
+    async with open_place(state, end=False) as place:
+        hand = await place.hand(deadline=1.0 * SCALE)
+        request = place.request(hand, command="echo up; read x < go; echo done")
+        os.mkfifo(place.inventory.folder_of(hand) / "workspace/go")
+        call = place.begin(request)
+        await call.output()
+        supervisor = place.supervisor(hand)
+        start = tree.start_time(supervisor)
+        await call.leave()
+    await let_go(state / "hands" / hand / "workspace/go")
+    await until(lambda: not tree.alive(supervisor, start), "it goes on without a daemon")
+    async with open_place(state) as place:
+        result = (await place.steps(request))[-1].result
+        assert (result.outcome, result.content) == (pb.OUTCOME_OK, "up\ndone\n")
+        (info,) = (await place.service.list_hands(pb.ListHandsRequest())).hands
+        assert info.lost
+        assert list(info.unacknowledged_call_ids) == [request.call_id]
