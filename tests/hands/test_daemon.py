@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from hands.enroll import Links, links_path
 from hands.journal import Journal
 from tests.hands.fake_brain import Asked, FakeBrain, brain, next_reply
 from tests.hands.machine import Machine
-from tests.hands.place import PATIENCE, until
+from tests.hands.place import PATIENCE, let_go, until
 from tests.pace import SCALE
 from tests.pki import Pki
 
@@ -85,6 +86,44 @@ async def test_a_cut_link_stops_nothing_and_the_daemon_comes_back_l09(
         async for reply in replies:
             last = reply
         assert last.execute.result.content == "up\nran\n"
+
+
+async def test_s08_a_command_started_before_a_cut_is_readable_killable_and_finishes_after_it(
+    machine: Machine, one: FakeBrain
+) -> None:
+    """S08: its output is complete from any offset, and nothing ambiguous is run again."""
+    command = "echo ran >> log; echo up; read x < go; echo on; read x < then; cat log"
+    async with machine.daemon():
+        asked = await one.link()
+        await asked.provision("h")
+        await asked.provision("k")
+        machine.fifo()
+        # One of its own: the first may not be closed yet when it is opened again.
+        then = machine.files.hands / "h/workspace/then"
+        os.mkfifo(then)
+        await next_reply(asked.execute("h", "c", command))
+        doomed = "setsid sleep 61 & echo up; sleep 60"
+        await next_reply(asked.execute("k", "d", doomed))
+        asked.link.end(None)
+        again = await one.link()
+        # Readable: all of it, and from where it was read up to.
+        replies = again.execute("h", "c", command)
+        assert (await next_reply(replies)).execute.output.data == b"up\n"
+        await machine.let_go()
+        assert (await next_reply(replies)).execute.output.data == b"on\n"
+        # Killable: the whole tree, with one result that has the output up to its death.
+        cancel = hand_pb2.CancelRequest(driver=again.driver, hand_id="k", call_id="d")
+        await again.ask(cancel=cancel)
+        async with asyncio.timeout(PATIENCE):
+            async for reply in again.execute("k", "d", doomed):
+                last = reply
+        assert last.execute.result.outcome == hand_pb2.OUTCOME_CANCELLED
+        assert last.execute.result.content.startswith("up\n")
+        # Finishes: once.
+        await let_go(then)
+        async for reply in replies:
+            last = reply
+        assert last.execute.result.content == "up\non\nran\n"
 
 
 async def test_when_a_brain_dies_the_daemon_dials_another_it_was_told_of(
