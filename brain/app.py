@@ -12,7 +12,7 @@ import msgspec
 
 from brain.directory import Directory
 from brain.enrollment import EnrollmentService
-from brain.fleet import Fleet
+from brain.fleet import ORPHAN_MARGIN, Fleet
 from brain.hands_at import Peers
 from brain.leases import LeaseKeeper
 from brain.log import Appender
@@ -20,6 +20,7 @@ from brain.model import Model
 from brain.orchestrator import OrchestratorService
 from brain.presence import Presence
 from brain.relay import HandRelay
+from brain.returned import Returns
 from brain.runner import DEFAULT_HARNESS, load_harness
 from brain.scheduler import Scheduler
 from brain.watch import WatchHub
@@ -63,6 +64,8 @@ class BrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Seconds a session waits at most, when this brain dies, less 2."""
     heartbeat: Annotated[float, msgspec.Meta(ge=0.1, le=15)] = 5.0
     """Seconds between heartbeats on a link; after silence of three it is over at both ends."""
+    orphan_margin: Annotated[float, msgspec.Meta(ge=0, le=3_600)] = ORPHAN_MARGIN
+    """Seconds past its orphan deadline after which a hand out of reach has ended itself."""
     link_age: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
     """Seconds after which a daemon is asked to dial anew, less up to a tenth; 0 is never."""
     hand_idle: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 600.0
@@ -99,6 +102,7 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             me,
             heartbeat=config.heartbeat,
             link_age=config.link_age,
+            orphan_margin=config.orphan_margin,
             expires=lambda: files.identity().not_after,
         )
         presence = Presence(keeper, config.name)
@@ -118,7 +122,8 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             announce(ready_fd, address=keeper.address, name=me.name, **presence.attributes)
             log.info("brain serves", extra={"address": keeper.address, "brain": me.name})
 
-        parts = _Parts(keeper, appender, fleet, presence, scheduler, trust, renewal)
+        returns = Returns(fleet, sessions)
+        parts = _Parts(keeper, appender, fleet, presence, scheduler, trust, renewal, returns)
         await _work(stop, parts, ready)
 
 
@@ -137,6 +142,7 @@ class _Parts(NamedTuple):
     scheduler: Scheduler
     trust: TrustWatch
     renewal: Renewal
+    returns: Returns
 
 
 def _check(files: IdentityFiles, config: BrainConfig) -> Identity:
@@ -196,6 +202,7 @@ async def _work(stop: asyncio.Event, parts: _Parts, ready: Callable[[], None]) -
             group.create_task(parts.keeper.run()),
             group.create_task(fleet.directory.follow_daemons()),
             group.create_task(fleet.directory.follow_brains(fleet.tell_brains)),
+            group.create_task(parts.returns.run()),
         ]
         lost = refuse(Reason.UNAVAILABLE, "this brain lost its lease")
         present = group.create_task(presence.run(lambda: fleet.end_links(lost)))

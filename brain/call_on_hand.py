@@ -5,15 +5,13 @@ hand that cannot say what became of a call leaves it `interrupted`.
 """
 
 import asyncio
-import json
 import logging
 from contextlib import aclosing
 
 from brain.driver import Driver
 from brain.fleet import Fleet
 from brain.hand_line import HandLine
-from brain.provision import driver_of
-from brain.results import gone, result_event, settled
+from brain.results import gone, result_event, settled, word
 from brain.transcript import Call, Hand, New
 from brain.watch import WatchHub
 from carpal.backoff import Backoff
@@ -58,15 +56,15 @@ class CallOnHand:
             try:
                 return await self._ask_once()
             except Unreachable as error:
+                self._line.lose()
                 if self._line.given_up:
-                    return [self._settled("interrupted", error.message, maybe=True)]
+                    return self._gave_up(error.message)
                 if not self._sent and self._driver.transcript.stopped(self._call):
                     return [self._settled("cancelled", "interrupted before it was sent")]
                 log.info(
                     "hand out of reach",
                     extra={"hand": self._line.hand.hand_id, "error": str(error)},
                 )
-                self._line.claimed = False
                 await self._fleet.directory.wait_change(backoff.next())
             except CarpalError as error:
                 if error.reason is Reason.STALE_EPOCH:
@@ -74,7 +72,7 @@ class CallOnHand:
                 return self._refused(error)
 
     async def _ask_once(self) -> list[New]:
-        if self._sent or not self._line.claimed:
+        if self._sent or self._line.to_claim:
             claim = await self._line.claim([self._call.call_id])
             if self._sent and (event := self._cannot_say(claim)):
                 return [event]
@@ -94,8 +92,8 @@ class CallOnHand:
             why = "the hand's machine or its journal is another now"
             return self._settled("interrupted", why, maybe=True)
         if state == hand_pb2.CALL_STATE_ACKNOWLEDGED:
-            word = hand_pb2.Outcome.Name(claim.calls[0].outcome).removeprefix("OUTCOME_").lower()
-            return self._settled(word, f"it ended as {word}; its output was already freed")
+            ended = word(claim.calls[0].outcome)
+            return self._settled(ended, f"it ended as {ended}; its output was already freed")
         return None
 
     async def _execute(self) -> hand_pb2.Result:
@@ -118,16 +116,8 @@ class CallOnHand:
 
     async def _read(self) -> hand_pb2.Result:
         call = self._call
-        request = hand_pb2.ExecuteRequest(
-            driver=driver_of(self._driver),
-            hand_id=self._line.hand.hand_id,
-            call_id=call.call_id,
-            name=call.name,
-            input=json.dumps(call.input).encode(),
-            output_offset=self._reading.offset,
-        )
         point("brain.execute.before_asked")
-        async with aclosing(self._line.ask("execute", request)) as responses:
+        async with aclosing(self._line.execute(call, self._reading.offset)) as responses:
             async for response in responses:
                 if response.HasField("result"):
                     point("brain.result.received")
@@ -147,8 +137,21 @@ class CallOnHand:
         if error.reason is Reason.CALL_CANCELLED:
             return [self._settled("cancelled", "cancelled before it ran")]
         if isinstance(error, Broken):
-            return [self._settled("interrupted", error.message, maybe=True)]
+            return [self._settled("interrupted", error.message, maybe=True, given_up=True)]
         return [self._settled("error", f"not run: {error.message}")]
+
+    def _gave_up(self, why: str) -> list[New]:
+        """The events for a hand that was silent for so long that it has ended itself.
+
+        The session may go on with another. Should this one come back all the
+        same, the call is cancelled there, and what it tells of it is added.
+        """
+        reason = f"out of reach past its orphan deadline: {why}"
+        if self._sent:
+            told = self._settled("interrupted", reason, maybe=True, given_up=True)
+        else:
+            told = gone(self._call, self._line.hand, reason, sent=False)
+        return [told, *self._hand_lost(reason)]
 
     def _hand_lost(self, reason: str) -> list[New]:
         """The event that says the hand is lost, unless the log has it."""
@@ -157,9 +160,11 @@ class CallOnHand:
             return []
         return [New("hand.lost", {"hand_id": hand.hand_id, "name": hand.name, "reason": reason})]
 
-    def _settled(self, outcome: str, text: str, *, maybe: bool = False) -> New:
+    def _settled(
+        self, outcome: str, text: str, *, maybe: bool = False, given_up: bool = False
+    ) -> New:
         more = "; the call may have partly happened" if maybe else ""
-        return settled(self._call, outcome, text + more, self._line.hand)
+        return settled(self._call, outcome, text + more, self._line.hand, given_up=given_up)
 
 
 def never_accepted(hand: Hand, claim: hand_pb2.ClaimResponse) -> bool:

@@ -13,6 +13,7 @@ from brain.call_on_hand import CallOnHand
 from brain.driver import Driver
 from brain.fleet import Fleet
 from brain.hand_line import HandLine
+from brain.late import hear_late
 from brain.provision import Provisioner
 from brain.results import gone, parted, settled
 from brain.transcript import Call, Hand, New
@@ -23,6 +24,8 @@ from carpal.status import Reason
 
 log = logging.getLogger(__name__)
 
+_LOOK = 5.0
+"""Seconds between looks at hands that are out of reach, when no daemon comes or goes."""
 _ACKNOWLEDGED_AT_ONCE = 100
 """Results of earlier drivers to acknowledge at a takeover; more are freed at release."""
 
@@ -36,6 +39,10 @@ class Calls:
         self._hub = hub
         self._provisioner = Provisioner(driver, fleet, hub)
         self._lines: dict[str, HandLine] = {}
+        self._freed: set[str] = set()
+        """Hands where the results of earlier drivers were acknowledged."""
+        self._asked: set[str] = set()
+        """Calls given up whose hand was asked what became of them."""
 
     async def settle(self, call_ids: tuple[str, ...]) -> None:
         """Give every call its result: in order on one hand, side by side on several."""
@@ -48,20 +55,57 @@ class Calls:
             for row in rows.values():
                 group.create_task(self._settle_row(row))
 
+    async def look_after(self) -> None:
+        """Claim each hand as soon as it can be reached, and hear what it tells late.
+
+        Runs until cancelled. A hand out of reach delays only its own calls.
+        """
+        while True:
+            await self.claim_all()
+            await self._fleet.directory.wait_change(_LOOK)
+
     async def claim_all(self) -> None:
         """Fence earlier drivers at every live hand; free what the log already has."""
+        hands = self._driver.transcript.live_hands()
+        await asyncio.gather(*(self._claim(hand) for hand in hands))
+        await self.hear_all()
+
+    async def hear_all(self) -> None:
+        """Ask the hands of calls that were given up what became of them; each once."""
         transcript = self._driver.transcript
-        for hand in transcript.live_hands():
-            results = ((call.call_id, call.result) for call in transcript.calls.values())
-            logged = [
-                c for c, result in results if result and result.get("hand_id") == hand.hand_id
-            ]
-            try:
-                await self._line(hand).claim([])
-                await self._line(hand).acknowledge(logged[-_ACKNOWLEDGED_AT_ONCE:])
-            except CarpalError as error:
-                # Out of reach: claimed on its return, before its next call.
-                log.info("hand not claimed", extra={"hand": hand.hand_id, "error": str(error)})
+        live = [hand for hand in transcript.live_hands() if transcript.given_up_calls(hand)]
+        await asyncio.gather(*(self._hear(hand) for hand in live + transcript.may_return()))
+
+    async def _claim(self, hand: Hand) -> None:
+        line = self._line(hand)
+        if hand.hand_id in self._freed and not line.to_claim:
+            return
+        results = ((c.call_id, c.result) for c in self._driver.transcript.calls.values())
+        # What was given up is freed once its hand was heard.
+        logged = [
+            call_id
+            for call_id, result in results
+            if result and result.get("hand_id") == hand.hand_id and not result.get("given_up")
+        ]
+        try:
+            await line.claim([])
+            await line.acknowledge(logged[-_ACKNOWLEDGED_AT_ONCE:])
+        except CarpalError as error:
+            # Out of reach: claimed on its return, before its next call.
+            log.info("hand not claimed", extra={"hand": hand.hand_id, "error": str(error)})
+        else:
+            self._freed.add(hand.hand_id)
+
+    async def _hear(self, hand: Hand) -> None:
+        asked = {call.call_id for call in self._driver.transcript.given_up_calls(hand)}
+        if asked and asked <= self._asked:
+            return
+        try:
+            await hear_late(self._line(hand), self._driver)
+        except (CarpalError, TimeoutError) as error:
+            log.info("hand not heard", extra={"hand": hand.hand_id, "error": str(error)})
+        else:
+            self._asked |= asked
 
     async def _settle_row(self, row: list[Call]) -> None:
         for call in row:
@@ -77,7 +121,10 @@ class Calls:
         # A call this driver made itself has been sent to no hand before.
         sent = call.position <= self._driver.started_at
         if hand.state != "live":
-            await self._driver.append(gone(call, hand, f"it is {hand.state}", sent=sent))
+            # Of one that is lost it may still be heard, should it come back.
+            maybe = sent and hand.state == "lost"
+            why = f"it is {hand.state}"
+            await self._append(gone(call, hand, why, sent=sent, given_up=maybe))
             return
         line = self._line(hand)
         on_hand = CallOnHand(call, line, self._driver, self._fleet, self._hub, sent=sent)
@@ -85,6 +132,8 @@ class Calls:
         point("brain.result.before_appended")
         await self._driver.append(*outcome)
         point("brain.result.appended")
+        if outcome[0].data.get("given_up"):
+            return  # what became of it is still to be heard
         await line.acknowledge([call.call_id])
         point("brain.result.acknowledged")
 

@@ -68,14 +68,15 @@ class Driver:
             stopping.cancel()
             await asyncio.gather(working, stopping, return_exceptions=True)
 
-    async def append(self, *events: New) -> int:
+    async def append(self, *events: New, wake: bool = False) -> int:
         """Append a group and see it in the transcript; its last position.
 
+        With `wake`, somebody drives the session for it, even if this driver is just done.
         Refuses when the lease is over: what it would say may be untrue by
         the time it is written.
         """
         self.check_lease()
-        last = await self._appender.append(self.session_id, events, self.lease.epoch)
+        last = await self._appender.append(self.session_id, events, self.lease.epoch, wake=wake)
         await self.until(lambda t: t.head >= last)
         return last
 

@@ -29,6 +29,9 @@ HEARTBEAT = 5.0
 _LEAVE = 2.0
 """Seconds a daemon has to leave once its turn has come."""
 
+ORPHAN_MARGIN = 30.0
+"""Seconds past its orphan deadline before a hand out of reach is given up."""
+
 CAPABILITIES = frozenset({"claim", "replay", "attach"})
 """Link capabilities this brain has."""
 
@@ -45,18 +48,23 @@ class Fleet:
         *,
         heartbeat: float = HEARTBEAT,
         link_age: float = 0.0,
+        orphan_margin: float = ORPHAN_MARGIN,
         expires: Callable[[], datetime] | None = None,
     ) -> None:
-        """`heartbeat` and `link_age` are in seconds; `link_age` zero lets links last.
+        """`heartbeat`, `link_age` and `orphan_margin` are in seconds; `link_age` zero lets links
+        last.
 
         `expires` says when the certificate shown to those who connect now runs out.
         """
         self.directory = directory
         directory.on_taken = self._taken
         self.gate = Gate(directory.sessions, me.uri)
+        self.orphan_margin = orphan_margin
         self._heartbeat = heartbeat
         self._link_age = link_age
         self._expires = expires or (lambda: me.not_after)
+        self.came: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        """Daemons that linked with something to reconcile, and their workspaces."""
         self._leaving = False
         self._emptied = asyncio.Event()
         self._keeper = keeper
@@ -105,6 +113,8 @@ class Fleet:
         self._plan(link)
         log.info("daemon linked", extra={"daemon": name, "epoch": lease.epoch})
         await self.directory.notify()
+        if hello.unsettled:
+            self.came.put_nowait((name, link.identity.workspace))
         welcome = pb.Welcome(
             protocol=protocol,
             epoch=lease.epoch,

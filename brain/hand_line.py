@@ -1,5 +1,6 @@
 """One driver's line to one hand: claimed before use, and known to be silent or not."""
 
+import json
 import logging
 import time
 from collections.abc import AsyncGenerator
@@ -11,8 +12,8 @@ from google.protobuf.message import Message
 from brain.driver import Driver
 from brain.fleet import Fleet
 from brain.hands_at import one
-from brain.provision import ORPHAN_MARGIN, driver_of
-from brain.transcript import Hand
+from brain.provision import driver_of
+from brain.transcript import Call, Hand
 from carpal.errors import CarpalError
 from carpal.v1 import hand_pb2
 
@@ -29,22 +30,34 @@ class HandLine:
         self._driver = driver
         self._fleet = fleet
         self._heard = time.monotonic()
+        self._cancelled: set[str] = set()
+        """Calls the log gave up, cancelled since the hand was last out of reach."""
 
     async def claim(self, call_ids: list[str]) -> hand_pb2.ClaimResponse:
         """Raise the session's epoch at the hand, and learn the state of calls.
 
-        Calls the log gave up as interrupted are cancelled ahead of all else:
-        if they still run, nobody waits for them.
+        Calls the log gave up are cancelled ahead of all else: if they still run,
+        or are still on their way, nobody waits for them.
         """
         request = hand_pb2.ClaimRequest(
             driver=driver_of(self._driver), hand_id=self.hand.hand_id, call_ids=call_ids
         )
         answer: hand_pb2.ClaimResponse = await one(self.ask("claim", request))
-        if not self.claimed:
-            for call_id in self._given_up():
-                await self.cancel(call_id)
+        for call_id in self._to_cancel():
+            await self.cancel(call_id)
+            self._cancelled.add(call_id)
         self.claimed = True
         return answer
+
+    @property
+    def to_claim(self) -> bool:
+        """Whether a claim must come before anything else."""
+        return not self.claimed or bool(self._to_cancel())
+
+    def lose(self) -> None:
+        """It went out of reach: it is claimed on its return before anything else."""
+        self.claimed = False
+        self._cancelled.clear()
 
     async def cancel(self, call_id: str) -> None:
         """TERM, grace, KILL; a tombstone when the hand never saw it."""
@@ -68,23 +81,34 @@ class HandLine:
     async def ask(self, arm: str, request: Message) -> AsyncGenerator[Any, None]:
         """One request of the Hand service, wherever the daemon's link is."""
         connection = await self._fleet.connection(self.hand.daemon, self._driver.workspace)
-        async with aclosing(connection.call(arm, request)) as answers:
-            async for answer in answers:
-                self._heard = time.monotonic()
-                yield answer
+        try:
+            async with aclosing(connection.call(arm, request)) as answers:
+                async for answer in answers:
+                    yield answer
+        finally:
+            # Until now there was a link, also while the hand had nothing to say.
+            self._heard = time.monotonic()
+
+    def execute(
+        self, call: Call, offset: int = 0
+    ) -> AsyncGenerator[hand_pb2.ExecuteResponse, None]:
+        """Run a call, attach to its output from `offset` on, or replay it: the hand knows which."""
+        request = hand_pb2.ExecuteRequest(
+            driver=driver_of(self._driver),
+            hand_id=self.hand.hand_id,
+            call_id=call.call_id,
+            name=call.name,
+            input=json.dumps(call.input).encode(),
+            output_offset=offset,
+        )
+        return self.ask("execute", request)
 
     @property
     def given_up(self) -> bool:
         """Silent past its orphan deadline and a margin: it has ended itself by now."""
         silent = time.monotonic() - self._heard
-        return silent > self.hand.orphan_deadline + ORPHAN_MARGIN
+        return silent > self.hand.orphan_deadline + self._fleet.orphan_margin
 
-    def _given_up(self) -> list[str]:
-        results = ((c.call_id, c.result) for c in self._driver.transcript.calls.values())
-        return [
-            call_id
-            for call_id, result in results
-            if result
-            and result.get("hand_id") == self.hand.hand_id
-            and result.get("outcome") == "interrupted"
-        ]
+    def _to_cancel(self) -> list[str]:
+        given_up = self._driver.transcript.given_up_calls(self.hand)
+        return [call.call_id for call in given_up if call.call_id not in self._cancelled]

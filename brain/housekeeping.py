@@ -6,7 +6,7 @@ import time
 from brain.driver import Driver
 from brain.fleet import Fleet
 from brain.hands_at import one
-from brain.provision import ORPHAN_MARGIN, driver_of
+from brain.provision import driver_of
 from brain.transcript import New
 from carpal.errors import Unreachable
 from carpal.v1 import hand_pb2
@@ -38,7 +38,7 @@ async def idle_hands(driver: Driver, fleet: Fleet, keep: float) -> float | None:
             connection = await fleet.connection(hand.daemon, driver.workspace)
             await one(connection.call("release", request))
         except Unreachable as error:
-            if idle < keep + hand.orphan_deadline + ORPHAN_MARGIN:
+            if idle < keep + hand.orphan_deadline + fleet.orphan_margin:
                 log.info("hand not released", extra={"hand": hand.hand_id, "error": str(error)})
                 return min(_AGAIN, max(keep, 1.0))
             # Without a brain that long it has ended itself; its daemon may never come back.

@@ -29,9 +29,6 @@ log = logging.getLogger(__name__)
 ORPHAN_DEADLINE = 600.0
 """Seconds, when the session does not say."""
 
-ORPHAN_MARGIN = 30.0
-"""Seconds past its orphan deadline before a hand out of reach is given up."""
-
 PATIENCE = 30.0
 """Seconds to wait for a daemon that is out of reach before a hand counts as not to be had."""
 

@@ -12,23 +12,43 @@ TEXT_BYTES = 900_000
 
 def result_event(call: Call, hand: Hand, result: hand_pb2.Result) -> New:
     """The `agent.tool_result` of a result that came from the hand."""
-    word = hand_pb2.Outcome.Name(result.outcome).removeprefix("OUTCOME_").lower()
-    data = _data(call, word, result.content, hand)
-    data["sequence"] = result.sequence
-    if result.HasField("exit_code"):
-        data["exit_code"] = result.exit_code
+    return New("agent.tool_result", _data(call, word(result.outcome), result.content, hand, result))
+
+
+def late_event(call: Call, hand: Hand, result: hand_pb2.Result) -> New:
+    """The `hand.late_result` of a call that was given up, and of which its hand now tells."""
+    ended = word(result.outcome)
+    was = (call.result or {}).get("outcome", "interrupted")
+    text = (
+        f"[late result of call {call.call_id} ({call.name}), which was settled as {was} while its "
+        f"hand was out of reach; in truth it ended as {ended}]\n{result.content}"
+    )
+    return New("hand.late_result", _data(call, ended, text, hand, result))
+
+
+def word(outcome: hand_pb2.Outcome.ValueType) -> str:
+    """An outcome as the log says it."""
+    return hand_pb2.Outcome.Name(outcome).removeprefix("OUTCOME_").lower()
+
+
+def settled(
+    call: Call, outcome: str, text: str, hand: Hand | None = None, *, given_up: bool = False
+) -> New:
+    """The `agent.tool_result` of a call that has no result of its own.
+
+    `given_up`: its hand may still tell what became of it.
+    """
+    data = _data(call, outcome, f"[{outcome}] {text}", hand)
+    if given_up:
+        data["given_up"] = True
     return New("agent.tool_result", data)
 
 
-def settled(call: Call, outcome: str, text: str, hand: Hand | None = None) -> New:
-    """The `agent.tool_result` of a call that has no result of its own."""
-    return New("agent.tool_result", _data(call, outcome, f"[{outcome}] {text}", hand))
-
-
-def gone(call: Call, hand: Hand, why: str, *, sent: bool) -> New:
+def gone(call: Call, hand: Hand, why: str, *, sent: bool, given_up: bool = False) -> New:
     """The `agent.tool_result` of a call whose hand is gone; `sent` when it may have begun."""
     happened = "the call may have partly happened" if sent else "the call did not run"
-    return settled(call, "lost", f"hand {hand.name!r} is gone ({why}); {happened}", hand)
+    text = f"hand {hand.name!r} is gone ({why}); {happened}"
+    return settled(call, "lost", text, hand, given_up=given_up)
 
 
 def parted(call: Call) -> New:
@@ -42,10 +62,20 @@ def not_run(call_id: str, why: str) -> New:
     return New("agent.tool_result", _result(call_id, "error", f"[error] not run: {why}"))
 
 
-def _data(call: Call, outcome: str, text: str, hand: Hand | None) -> dict[str, Any]:
+def _data(
+    call: Call,
+    outcome: str,
+    text: str,
+    hand: Hand | None,
+    result: hand_pb2.Result | None = None,
+) -> dict[str, Any]:
     data = _result(call.call_id, outcome, text)
     if hand is not None:
         data["hand_id"] = hand.hand_id
+    if result is not None:
+        data["sequence"] = result.sequence
+        if result.HasField("exit_code"):
+            data["exit_code"] = result.exit_code
     return data
 
 

@@ -69,6 +69,9 @@ class Runner:
         transcript = self._driver.transcript
         self._driver.started_at = transcript.head
         if not transcript.has_work():
+            # Woken, maybe, for a hand that came back with something to tell.
+            await self._calls.hear_all()
+        if not transcript.has_work():
             return Done(transcript.head)
         if not transcript.agent.get("model"):
             raise refuse(
@@ -77,7 +80,7 @@ class Runner:
                 action="create the session with `session.updated` {agent, hands}, as `carpal run`",
             )
         async with asyncio.TaskGroup() as group:
-            claiming = group.create_task(self._calls.claim_all())
+            claiming = group.create_task(self._calls.look_after())
             done = await self._loop(transcript)
             claiming.cancel()
         return done

@@ -27,6 +27,8 @@ KNOWN_TYPES = frozenset(
         "agent.message",
         "agent.tool_use",
         "agent.tool_result",
+        "hand.event",
+        "hand.late_result",
         "hand.provision_requested",
         "hand.provisioned",
         "hand.provision_failed",
@@ -74,6 +76,8 @@ class Call:
     input: Json
     request_id: str
     result: Json | None = None
+    late: Json | None = None
+    """What its hand said of it after it had been given up."""
 
 
 @dataclass
@@ -151,6 +155,7 @@ class Transcript:
         self._asked: ModelRequest | None = None
         """The newest call of the model."""
         self._open: dict[str, Call] = {}
+        self._given_up: dict[str, Call] = {}
         self.last_time = 0.0
 
     def apply(self, entry: Entry) -> None:
@@ -254,6 +259,19 @@ class Transcript:
         """Hands of which something may be left: of one lost, its folder and what it kept."""
         return [h for h in self.hands.values() if h.state != "released" and not h.given_up]
 
+    def given_up_calls(self, hand: Hand) -> list[Call]:
+        """Calls of a hand that were settled without its word, and of which it said nothing yet."""
+        return [
+            call
+            for call in self._given_up.values()
+            if call.result and call.result.get("hand_id") == hand.hand_id
+        ]
+
+    def may_return(self) -> list[Hand]:
+        """Hands the log lost that may still have something to tell, or to be ended."""
+        lost = (hand for hand in self.hands.values() if hand.state == "lost")
+        return [hand for hand in lost if hand.given_up or self.given_up_calls(hand)]
+
     # One method an event type.
 
     def _on_session_updated(self, entry: Entry) -> None:
@@ -333,10 +351,19 @@ class Transcript:
         check_content(entry.data["content"])
         call.result = entry.data
         del self._open[call.call_id]
+        if entry.data.get("given_up"):
+            self._given_up[call.call_id] = call
         self.inputs.append(entry)
         hand = self.hands.get(entry.data.get("hand_id", ""))
         if hand is not None:
             hand.sequence = max(hand.sequence, entry.data.get("sequence", 0))
+
+    def _on_hand_late_result(self, entry: Entry) -> None:
+        check_content(entry.data["content"])
+        call = self._given_up.pop(entry.data["tool_use_id"], None)
+        if call is not None:
+            call.late = entry.data
+            self.inputs.append(entry)
 
     def _on_hand_provision_requested(self, entry: Entry) -> None:
         data = entry.data
@@ -371,7 +398,8 @@ class Transcript:
     def _end(self, entry: Entry, state: Literal["failed", "lost", "released"]) -> None:
         hand = self.hands[entry.data["hand_id"]]
         hand.state = state
-        hand.ended = entry.position
+        # A hand that is lost, and released later, means nothing from the first on.
+        hand.ended = hand.ended or entry.position
 
 
 def check_content(content: Any) -> None:

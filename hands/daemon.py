@@ -253,6 +253,7 @@ class Daemon:
             types=self._service.types(),
             inventory_digest=inventory_digest(self._inventory),
             last_epoch=int(journal.note(_LAST_EPOCH, "0")),
+            unsettled=journal.unsettled,
         )
 
 

@@ -191,6 +191,21 @@ class Journal:
         where = f"WHERE hand_id = ? AND state IN ({states}) ORDER BY accepted"
         return list(self._calls(where, hand_id))
 
+    def ended_calls(self, hand_id: str) -> list[str]:
+        """Calls with a result that no driver acknowledged, in the order they were accepted."""
+        rows = self._calls("WHERE hand_id = ? AND state = 'terminal' ORDER BY accepted", hand_id)
+        return [row.call_id for row in rows]
+
+    @property
+    def unsettled(self) -> int:
+        """Calls that are open or not acknowledged, and hands that are lost."""
+        states = ", ".join(f"'{state}'" for state in (*OPEN, "terminal"))
+        (calls,) = self._db.execute(
+            f"SELECT count(*) FROM calls WHERE state IN ({states})"  # noqa: S608 - ours
+        ).fetchone()
+        (lost,) = self._db.execute("SELECT count(*) FROM hands WHERE state = 'lost'").fetchone()
+        return int(calls) + int(lost)
+
     def accepted(self, hand_id: str, call_id: str, digest: bytes) -> None:
         """It waits in line."""
         self._new_call(hand_id, call_id, "accepted", digest)

@@ -295,6 +295,7 @@ class HandService:
             open_call_ids=[] if keeper is None else list(keeper.open),
             lost=row.state == "lost",
             reason=row.reason,
+            unacknowledged_call_ids=self._journal.ended_calls(row.hand_id),
         )
         info.provisioned.FromNanoseconds(int(row.provisioned * 1e9))
         if keeper is not None:

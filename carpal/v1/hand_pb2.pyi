@@ -1378,6 +1378,7 @@ class HandInfo(_message.Message):
     ORPHAN_IN_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    UNACKNOWLEDGED_CALL_IDS_FIELD_NUMBER: _builtins.int
     hand_id: _builtins.str
     type: _builtins.str
     daemon_id: _builtins.str
@@ -1397,6 +1398,10 @@ class HandInfo(_message.Message):
     def orphan_in(self) -> _duration_pb2.Duration:
         """Left before the orphan deadline."""
 
+    @_builtins.property
+    def unacknowledged_call_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Calls with a result that no driver acknowledged."""
+
     def __init__(
         self,
         *,
@@ -1409,10 +1414,11 @@ class HandInfo(_message.Message):
         orphan_in: _duration_pb2.Duration | None = ...,
         lost: _builtins.bool = ...,
         reason: _builtins.str = ...,
+        unacknowledged_call_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["orphan_in", b"orphan_in", "provisioned", b"provisioned"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["daemon_id", b"daemon_id", "hand_id", b"hand_id", "lost", b"lost", "open_call_ids", b"open_call_ids", "orphan_in", b"orphan_in", "provisioned", b"provisioned", "reason", b"reason", "session_ids", b"session_ids", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["daemon_id", b"daemon_id", "hand_id", b"hand_id", "lost", b"lost", "open_call_ids", b"open_call_ids", "orphan_in", b"orphan_in", "provisioned", b"provisioned", "reason", b"reason", "session_ids", b"session_ids", "type", b"type", "unacknowledged_call_ids", b"unacknowledged_call_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

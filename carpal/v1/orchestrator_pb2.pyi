@@ -240,6 +240,7 @@ class Hello(_message.Message):
     TYPES_FIELD_NUMBER: _builtins.int
     INVENTORY_DIGEST_FIELD_NUMBER: _builtins.int
     LAST_EPOCH_FIELD_NUMBER: _builtins.int
+    UNSETTLED_FIELD_NUMBER: _builtins.int
     daemon_id: _builtins.str
     """Must be the name in the certificate."""
     instance_id: _builtins.str
@@ -254,6 +255,10 @@ class Hello(_message.Message):
     """SHA-256 over the sorted hand ids and their open calls."""
     last_epoch: _builtins.int
     """Epoch of the last link this daemon obeyed."""
+    unsettled: _builtins.int
+    """Calls that are open or have a result nobody acknowledged, and hands that
+    are lost: what a brain may have to reconcile, by ListHands.
+    """
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -280,10 +285,11 @@ class Hello(_message.Message):
         types: _abc.Iterable[_hand_pb2.HandTypeInfo] | None = ...,
         inventory_digest: _builtins.bytes = ...,
         last_epoch: _builtins.int = ...,
+        unsettled: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "capabilities", b"capabilities", "capacity", b"capacity", "daemon_id", b"daemon_id", "instance_id", b"instance_id", "inventory_digest", b"inventory_digest", "journal_id", b"journal_id", "labels", b"labels", "last_epoch", b"last_epoch", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "types", b"types", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "capabilities", b"capabilities", "capacity", b"capacity", "daemon_id", b"daemon_id", "instance_id", b"instance_id", "inventory_digest", b"inventory_digest", "journal_id", b"journal_id", "labels", b"labels", "last_epoch", b"last_epoch", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "types", b"types", "unsettled", b"unsettled", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

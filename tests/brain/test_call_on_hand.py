@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from brain.provision import ORPHAN_MARGIN
+from brain.fleet import ORPHAN_MARGIN
 from brain.transcript import New
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
 from tests.brain.stage import WAIT, Stage, result
+from tests.pace import SCALE
 
 
 def info(call_id: str, state: hand_pb2.CallState.ValueType) -> hand_pb2.CallInfo:
@@ -139,18 +140,49 @@ async def test_after_a_cut_a_journal_that_is_another_now_settles_the_call(driven
     assert told["outcome"] == "interrupted"
 
 
-async def test_a_hand_silent_past_its_orphan_deadline_is_given_up_and_the_call_cancelled_later(
+async def test_a_hand_silent_past_its_orphan_deadline_is_given_up_and_the_session_goes_on(
     driven: Stage,
 ) -> None:
+    """Design §5: the daemon, for ever."""
+    await driven.hand(deadline=0.1 - ORPHAN_MARGIN)
+    call_id = await driven.call(earlier=True)
+    driven.hands.linked = False
+    (told,) = await driven.settle(call_id)
+    assert (told["outcome"], told["given_up"]) == ("interrupted", True)
+    assert "may have partly happened" in told["content"][0]["text"]
+    assert (await driven.kinds())[-1] == "hand.lost"
+    driven.hands.linked = True
+    (told,) = await driven.settle(await driven.call())
+    assert told["outcome"] == "ok"
+    assert driven.hands.asked_for("provision"), "on a new hand"
+    assert driven.hands.asked_for("execute")[0].hand_id != "hand_1"
+
+
+async def test_a_call_never_sent_to_a_hand_that_is_given_up_did_not_run(driven: Stage) -> None:
     await driven.hand(deadline=0.1 - ORPHAN_MARGIN)
     call_id = await driven.call()
     driven.hands.linked = False
     (told,) = await driven.settle(call_id)
-    assert told["outcome"] == "interrupted"
-    driven.hands.linked = True
-    await driven.settle(await driven.call())
-    assert driven.hands.arms()[:3] == ["claim", "cancel", "execute"]
-    assert driven.hands.asked_for("cancel")[0].call_id == call_id
+    assert told["outcome"] == "lost"
+    assert "did not run" in told["content"][0]["text"]
+    assert "given_up" not in told
+
+
+async def test_a_call_that_was_silent_for_long_is_not_given_up_when_its_link_is_cut(
+    driven: Stage,
+) -> None:
+    """The hand had contact as long as the link was there, whatever the call had to say."""
+    deadline = 0.3 * SCALE
+    await driven.hand(deadline=deadline - ORPHAN_MARGIN)
+
+    async def quiet(_: Any) -> AsyncGenerator[Any, None]:
+        yield hand_pb2.ExecuteResponse(output=hand_pb2.OutputChunk(data=b"up"))
+        await asyncio.sleep(2 * deadline)  # a call that says nothing for longer than that
+        raise refuse(Reason.DAEMON_NOT_LINKED, "cut")
+
+    driven.hands.script["execute"] = [quiet]
+    (told,) = await driven.settle(await driven.call())
+    assert told["outcome"] == "ok"
 
 
 async def test_an_interrupt_before_a_call_was_sent_cancels_it_without_its_hand(

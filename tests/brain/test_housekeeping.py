@@ -2,8 +2,8 @@
 
 import pytest
 
+from brain.fleet import ORPHAN_MARGIN
 from brain.housekeeping import idle_hands
-from brain.provision import ORPHAN_MARGIN
 from brain.transcript import New
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason

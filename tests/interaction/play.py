@@ -129,13 +129,18 @@ class Session:
 
 @asynccontextmanager
 async def session(
-    it: World, task: str, work: Path | None = None, hands: tuple[str, ...] = ("shell",)
+    it: World,
+    task: str,
+    work: Path | None = None,
+    hands: tuple[str, ...] = ("shell",),
+    orphan_deadline: float = 600.0,
 ) -> AsyncIterator[Session]:
     """A session given a task; its hands work in `work`, or each in a folder of its own."""
     config = {"workspace": str(work)} if work else {}
+    spec = {"type": "process", "config": config, "orphan_deadline": orphan_deadline}
     data = {
         "agent": {"name": "t", "model": "practice", "harness": "tool_loop", "max_tokens": 1000},
-        "hands": {name: {"type": "process", "config": config} for name in hands},
+        "hands": dict.fromkeys(hands, spec),
     }
     said = {"content": [{"type": "text", "text": task}]}
     events = [
