@@ -65,6 +65,7 @@ class EnrollmentService(enrollment_pb2_grpc.EnrollmentServicer):
         return pb.EnrollResponse(
             certificate_chain=signed.certificate_chain,
             ca_bundle=signed.ca_bundle,
+            cross_certificates=signed.cross_certificates,
             brains=self._brains(),
             renew_after=signed.renew_after,
             server_time=_now(),
@@ -83,6 +84,7 @@ class EnrollmentService(enrollment_pb2_grpc.EnrollmentServicer):
         return pb.RenewResponse(
             certificate_chain=signed.certificate_chain,
             ca_bundle=signed.ca_bundle,
+            cross_certificates=signed.cross_certificates,
             renew_after=signed.renew_after,
             server_time=_now(),
         )

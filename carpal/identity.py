@@ -167,11 +167,11 @@ def verified_identity(chain: bytes, ca: bytes, now: datetime) -> Identity:
 
     Raises IDENTITY_INVALID; its message says why.
     """
-    # No intermediates: our CAs sign leaves and nothing else.
-    leaf = _certificates(chain)[0]
+    # What follows the leaf leads from a CA that is trusted to the one that came after it.
+    leaf, *others = _certificates(chain)
     verifier = PolicyBuilder().store(Store(_certificates(ca))).time(now).build_client_verifier()
     try:
-        verifier.verify(leaf, [])
+        verifier.verify(leaf, others)
     except VerificationError as error:
         raise _refused(f"it does not chain to a trusted CA ({error})") from None
     return identity_in(leaf)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
+from carpal.bundle import trusted
 from carpal.client import dial, rpc_errors
 from carpal.errors import CarpalError
 from carpal.identity import Role
@@ -72,11 +73,21 @@ class TrustWatch:
     async def _look(self) -> None:
         with rpc_errors("the vault"):
             answer = await self._vault.GetTrust(vault_pb2.GetTrustRequest(), timeout=_ANSWER)
-        ca = await asyncio.to_thread(self._files.ca.read_bytes)
+        ca = await asyncio.to_thread(self._follow_bundle, answer)
         if self.revocations.take(answer.revocations, ca):
             _log.info("revocations changed", extra={"version": self.revocations.version})
             kept = answer.revocations.SerializeToString()
             await asyncio.to_thread(write_file, self._path, kept)
+
+    def _follow_bundle(self, answer: vault_pb2.GetTrustResponse) -> bytes:
+        """Trust the CAs that those trusted here vouch for, and no other; PEM."""
+        held = self._files.ca.read_bytes()
+        told = trusted(answer.ca_bundle, answer.cross_certificates, held)
+        if told != held:
+            with self._files.writing():
+                write_file(self._files.ca, told)
+            _log.warning("the authorities to trust changed")
+        return told
 
     def _recall(self) -> None:
         try:

@@ -16,6 +16,7 @@ import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from carpal.bundle import trusted
 from carpal.client import KEEPALIVE, open_channel, rpc_errors
 from carpal.errors import CarpalError, refuse
 from carpal.identity import Identity, Role, identity_in, server_name, verified_identity
@@ -84,9 +85,9 @@ async def enroll(token: Token, identity_dir: Path, way: Way | None = None) -> En
     UNREACHABLE or VAULT_UNAVAILABLE; then nothing that was there is changed.
     """
     proxy = (way or Way()).to(token.address)
-    leaf, authority = await pinned_chain(token.address, token.pins, proxy)
+    shown, authority = await pinned_chain(token.address, token.pins, proxy)
     ca = _pem(authority)
-    brain = _check_brain(token.address, _pem(leaf), ca)
+    brain = _check_brain(token.address, b"".join(map(_pem, shown)), ca)
     pending = Pending.of(identity_dir, token.token_id)
     async with _dial(token.address, brain.trust_domain, ca, proxy) as stub:
         with rpc_errors(f"the brain at {token.address}"):
@@ -98,9 +99,8 @@ async def enroll(token: Token, identity_dir: Path, way: Way | None = None) -> En
                 ),
                 timeout=_TIMEOUT,
             )
-    # Only a CA the token pins is trusted: the bundle comes through a brain.
-    trusted = _pinned(answer.ca_bundle, token.pins) or ca
-    new = checked(_answer(answer, trusted), pending.key, utc_now())
+    held = _pinned(answer.ca_bundle, token.pins) or ca
+    new = checked(_answer(answer, held), pending.key, utc_now())
     if new.identity.role is not Role.DAEMON:
         raise not_ours(f"it is for a {new.identity.role}")
     files = IdentityFiles(identity_dir)
@@ -139,16 +139,17 @@ def asking(address: Callable[[], str], way: Way | None = None) -> Ask:
                     ),
                     timeout=_TIMEOUT,
                 )
-        # The CAs stay those that enrolment pinned: the answer comes through a brain.
         return _answer(answer, old.ca)
 
     return ask
 
 
-def _answer(answer: pb.EnrollResponse | pb.RenewResponse, trusted: bytes) -> Answer:
+def _answer(answer: pb.EnrollResponse | pb.RenewResponse, held: bytes) -> Answer:
+    # It comes through a brain: a CA that nobody vouches for whom we trust is not trusted.
+    bundle = trusted(answer.ca_bundle, answer.cross_certificates, held)
     told = answer.HasField("server_time")
     there = answer.server_time.ToDatetime(UTC) if told else None
-    return Answer(answer.certificate_chain, trusted, there)
+    return Answer(answer.certificate_chain, bundle, there)
 
 
 @asynccontextmanager
@@ -165,11 +166,11 @@ async def _dial(
         yield enrollment_pb2_grpc.EnrollmentStub(channel)
 
 
-def _check_brain(address: str, leaf: bytes, ca: bytes) -> Identity:
+def _check_brain(address: str, chain: bytes, ca: bytes) -> Identity:
     """Who answers, before a proof is sent to it. Raises CA_MISMATCH, or says it is the clock."""
     now = datetime.now(UTC)
     try:
-        certificate = x509.load_pem_x509_certificate(leaf)
+        certificate = x509.load_pem_x509_certificate(chain)
         shown = identity_in(certificate)
         if shown.expired(now) or shown.not_yet_valid(now):
             raise refuse(
@@ -178,7 +179,7 @@ def _check_brain(address: str, leaf: bytes, ca: bytes) -> Identity:
                 f"{shown.not_after:%F %TZ}, and it is {now:%F %TZ} here",
                 action="set this machine's clock, or issue the brain a new certificate",
             )
-        brain = verified_identity(leaf, ca, now)
+        brain = verified_identity(chain, ca, now)
     except CarpalError as error:
         if error.reason is not Reason.IDENTITY_INVALID:
             raise

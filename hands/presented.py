@@ -25,18 +25,17 @@ _DER = 2  # `_ssl.ENCODING_DER`, for the private objects of Python before 3.13
 
 async def pinned_chain(
     address: str, pins: Sequence[bytes], proxy: Proxy | None = None
-) -> tuple[x509.Certificate, x509.Certificate]:
-    """The leaf shown at `host:port`, and the CA shown with it that a pin names.
+) -> tuple[list[x509.Certificate], x509.Certificate]:
+    """The chain shown at `host:port`, leaf first, and the CA in it that a pin names.
 
-    The leaf is not verified yet: the caller does that, with the CA. Raises
+    Nothing of it is verified yet: the caller does that, with the CA. Raises
     UNREACHABLE, or CA_MISMATCH when no certificate shown has a pin.
     """
     chain = await asyncio.to_thread(_presented, address, proxy)
     for certificate in chain:
         if ca_pin(certificate) in pins:
-            return x509.load_der_x509_certificate(chain[0]), x509.load_der_x509_certificate(
-                certificate
-            )
+            shown = [x509.load_der_x509_certificate(der) for der in chain]
+            return shown, x509.load_der_x509_certificate(certificate)
     raise refuse(
         Reason.CA_MISMATCH,
         f"{address} shows another certificate authority than the token names",

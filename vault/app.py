@@ -19,7 +19,7 @@ from carpal.renewal import Answer, Renewal
 from carpal.server import serve
 from carpal.tls import IdentityFiles, Loaded, Shown, server_credentials
 from carpal.v1 import vault_pb2_grpc
-from vault.files import VaultFiles
+from vault.files import Following, VaultFiles
 from vault.revoking import Revoker
 from vault.service import VaultService
 from vault.signing import Signer
@@ -48,12 +48,12 @@ def now() -> datetime:
 def open_service(files: VaultFiles, clock: Callable[[], datetime] = now) -> Iterator[VaultService]:
     """The service over the vault's own files, held against any second vault."""
     with files.only_process():
-        authority = files.load_authority()
+        authorities = Following(files)
         with (
             closing(Store(files.store)) as store,
             ThreadPoolExecutor(1, thread_name_prefix="vault-store") as executor,
         ):
-            signer = Signer(authority, store, clock)
+            signer = Signer(authorities, store, clock)
             yield VaultService(
                 signer,
                 Tokens(signer.trust_domain, store, clock),

@@ -24,7 +24,7 @@ from carpal.identity import (
 )
 
 CA_LIFETIME = timedelta(days=3650)
-"""Ten years: replacing the CA means enrolling every machine anew."""
+"""Ten years."""
 LEAF_LIFETIME = timedelta(hours=24)
 """Renewed at half of it, so there are 12 hours to bring a vault back."""
 REQUEST_MAX = 16 * 1024
@@ -73,15 +73,16 @@ class Claims:
 
 
 def new_authority(key: ec.EllipticCurvePrivateKey, trust_domain: str, now: datetime) -> Authority:
-    """A self-signed CA that may sign leaves and nothing else."""
+    """A self-signed CA that may sign leaves, and the CA that comes after it."""
     check_trust_domain(trust_domain)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     name = x509.Name(
         [
-            x509.NameAttribute(NameOID.COMMON_NAME, "Carpal CA"),
+            # Of its own, so that TLS does not take one CA of a domain for another.
+            x509.NameAttribute(NameOID.COMMON_NAME, f"Carpal CA {identifier.digest.hex()[:8]}"),
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, trust_domain[:64]),
         ]
     )
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -90,7 +91,7 @@ def new_authority(key: ec.EllipticCurvePrivateKey, trust_domain: str, now: datet
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - BACKDATE)
         .not_valid_after(now + CA_LIFETIME)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=1), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
         .add_extension(identifier, critical=False)
         .add_extension(
@@ -106,6 +107,43 @@ def new_authority(key: ec.EllipticCurvePrivateKey, trust_domain: str, now: datet
         .sign(key, hashes.SHA256())
     )
     return Authority(key, certificate)
+
+
+def cross_sign(by: Authority, other: x509.Certificate, now: datetime) -> x509.Certificate:
+    """Another CA's name and key, vouched for by `by`: whoever trusts `by` may trust that CA.
+
+    That CA may sign leaves alone by it.
+    """
+    names = other.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return (
+        x509.CertificateBuilder()
+        .subject_name(other.subject)
+        .issuer_name(by.certificate.subject)
+        .public_key(other.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATE)
+        .not_valid_after(by.certificate.not_valid_after_utc)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .add_extension(_identifier(other), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(
+                _identifier(by.certificate)
+            ),
+            critical=False,
+        )
+        .add_extension(names, critical=False)
+        .sign(by.key, hashes.SHA256())
+    )
+
+
+def key_id(certificate: x509.Certificate) -> str:
+    """A CA by its key, in hex: its subject key identifier."""
+    return _identifier(certificate).digest.hex()
+
+
+def _identifier(certificate: x509.Certificate) -> x509.SubjectKeyIdentifier:
+    return certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
 
 
 def issue(
@@ -131,9 +169,7 @@ def issue(
         )
         if value
     ]
-    issuer_identifier = authority.certificate.extensions.get_extension_for_class(
-        x509.SubjectKeyIdentifier
-    ).value
+    issuer_identifier = _identifier(authority.certificate)
     return (
         x509.CertificateBuilder()
         .subject_name(x509.Name(subject))
@@ -192,6 +228,11 @@ def requested_key(csr_der: bytes) -> ec.EllipticCurvePublicKey:
 def pem(certificate: x509.Certificate) -> bytes:
     """A certificate as PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def der(certificate: x509.Certificate) -> bytes:
+    """A certificate as DER."""
+    return certificate.public_bytes(serialization.Encoding.DER)
 
 
 def chain_pem(authority: Authority, leaf: x509.Certificate) -> bytes:

@@ -10,6 +10,7 @@ from carpal.cli import extra
 from carpal.errors import invalid
 from carpal.identity import DEFAULT_TRUST_DOMAIN, Role, check_trust_domain
 from carpal.ids import check_name
+from vault.cli_ca import ca_command
 
 _STATE = click.option(
     "--state-dir",
@@ -22,6 +23,9 @@ _STATE = click.option(
 @click.group()
 def vault() -> None:
     """The vault: the certificate authority of a trust domain."""
+
+
+vault.add_command(ca_command)
 
 
 @vault.command()

@@ -81,7 +81,7 @@ class Revoker:
 
     def signed_list(self) -> types_pb2.SignedBytes:
         """The list of now, signed by the CA that signs certificates now."""
-        authority, now = self._signer.authority, self._now()
+        authority, now = self._signer.authorities().signing, self._now()
         version = max(1, self._store.revocations_version())
         if self._listed is not None:
             known, signer, issued, answer = self._listed

@@ -13,7 +13,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from carpal import __version__
 from carpal.errors import invalid
 from carpal.identity import Role
-from carpal.proof import ca_pin
 from carpal.revocations import FOLLOW_SECONDS, Revocations
 from carpal.server import caller, not_built
 from carpal.v1 import vault_pb2 as pb
@@ -101,7 +100,7 @@ class VaultService(vault_pb2_grpc.VaultServicer):
             )
         )
         return pb.CreateTokenResponse(
-            token=_token_info(row), ca_pins=[ca_pin(self._signer.authority.der)]
+            token=_token_info(row), ca_pins=self._signer.authorities().pins
         )
 
     async def ListTokens(
@@ -138,8 +137,10 @@ class VaultService(vault_pb2_grpc.VaultServicer):
 
     async def GetTrust(self, request: pb.GetTrustRequest, context: Context) -> pb.GetTrustResponse:
         """The CAs, and the signed list of revocations."""
+        authorities = self._signer.authorities()
         return pb.GetTrustResponse(
-            ca_bundle=self._signer.authority.pem,
+            ca_bundle=authorities.bundle,
+            cross_certificates=authorities.crosses,
             revocations=await self._do(self._revoker.signed_list),
         )
 
@@ -151,7 +152,7 @@ class VaultService(vault_pb2_grpc.VaultServicer):
 
     async def _look(self) -> None:
         told = await self._do(self._revoker.signed_list)
-        self.revocations.take(told, self._signer.authority.pem)
+        self.revocations.take(told, self._signer.authorities().bundle)
 
     async def issue_own(self, name: str, request: bytes) -> tuple[Issued, bytes]:
         """The next certificate of this vault itself, and the CAs to trust. No RPC."""
@@ -166,9 +167,11 @@ class VaultService(vault_pb2_grpc.VaultServicer):
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     def _sign_response(self, issued: Issued) -> pb.SignResponse:
+        authorities = self._signer.authorities()
         return pb.SignResponse(
             certificate_chain=issued.chain,
-            ca_bundle=self._signer.authority.pem,
+            ca_bundle=authorities.bundle,
+            cross_certificates=authorities.crosses,
             renew_after=_duration(issued.renew_after),
         )
 

@@ -85,9 +85,10 @@ def issue(
 
     Works while the vault runs. Raises CONFIG_INVALID when `out` is another identity's.
     """
-    authority = files.load_authority()
-    check_claims(authority.trust_domain, claims.role, claims.name, claims.workspace, claims.pool)
-    uri = claims.uri(authority.trust_domain)
+    authorities = files.load_authorities()
+    domain = authorities.signing.trust_domain
+    check_claims(domain, claims.role, claims.name, claims.workspace, claims.pool)
+    uri = claims.uri(domain)
     if out.certificate.exists() and (there := out.identity().uri) != uri:
         raise refuse(
             Reason.CONFIG_INVALID,
@@ -96,8 +97,9 @@ def issue(
         )
     key = new_key()
     with closing(Store(files.store)) as store:
-        issued = Signer(authority, store, now).issue_by_command(claims, key.public_key())
-    out.install(key_pem(key), issued.chain, authority.pem)
+        signer = Signer(lambda: authorities, store, now)
+        issued = signer.issue_by_command(claims, key.public_key())
+    out.install(key_pem(key), issued.chain, authorities.bundle)
     return Made(out.identity(), out.directory)
 
 
@@ -105,7 +107,7 @@ def revoke(
     files: VaultFiles, role: Role, name: str, reason: str, now: Callable[[], datetime]
 ) -> str:
     """Revoke an identity; its URI. Works while the vault runs. Raises IDENTITY_NOT_FOUND."""
-    authority = files.load_authority()
+    authorities = files.load_authorities()
     with closing(Store(files.store)) as store:
-        revoker = Revoker(Signer(authority, store, now), store, now)
+        revoker = Revoker(Signer(lambda: authorities, store, now), store, now)
         return revoker.by_command(role, name, reason)

@@ -21,6 +21,7 @@ from carpal.identity import BACKDATE, Identity, Role, verified_identity
 from carpal.proof import SECRET_BYTES, check_renewal, enrol_proof
 from carpal.status import Reason
 from vault import ca
+from vault.authorities import Authorities
 from vault.store import CertificateRow, Store
 
 _log = logging.getLogger(__name__)
@@ -43,17 +44,20 @@ class Issued:
 
 
 class Signer:
-    """The CA, what it issued, and the clock."""
+    """The CAs, what they issued, and the clock."""
 
-    def __init__(self, authority: ca.Authority, store: Store, now: Callable[[], datetime]) -> None:
-        self.authority = authority
+    def __init__(
+        self, authorities: Callable[[], Authorities], store: Store, now: Callable[[], datetime]
+    ) -> None:
+        """`authorities` says which there are, each time."""
+        self.authorities = authorities
         self._store = store
         self._now = now
 
     @property
     def trust_domain(self) -> str:
         """The domain it signs for."""
-        return self.authority.trust_domain
+        return self.authorities().signing.trust_domain
 
     def enrol(self, token_id: str, csr_der: bytes, proof: bytes) -> Issued:
         """A daemon's first certificate, for a token. It is spent in the same transaction.
@@ -167,7 +171,7 @@ class Signer:
         try:
             leaf = x509.load_pem_x509_certificate(certificate)
             end = leaf.not_valid_after_utc
-            old = verified_identity(certificate, self.authority.pem, min(now, end))
+            old = verified_identity(certificate, self.authorities().bundle, min(now, end))
         except (ValueError, x509.InvalidVersion):
             raise _renewal_refused("", "not a certificate") from None
         except CarpalError as error:
@@ -192,8 +196,9 @@ class Signer:
         if (revoked := self._store.revocation(uri)) is not None:
             # In the very second of a revocation too, what is issued after it is good.
             now = max(now, datetime.fromtimestamp(revoked.before + 1, UTC))
+        authorities = self.authorities()
         leaf = ca.issue(
-            self.authority,
+            authorities.signing,
             claims,
             public_key=key,
             not_before=now - BACKDATE,
@@ -210,7 +215,8 @@ class Signer:
             fingerprint=fingerprint,
             issued=int(now.timestamp()),
             expires=int(leaf.not_valid_after_utc.timestamp()),
-            chain=ca.chain_pem(self.authority, leaf),
+            chain=authorities.chain(leaf),
+            authority=ca.key_id(authorities.signing.certificate),
         )
         self._store.add_certificate(row)
         return row

@@ -94,7 +94,7 @@ class CertificateRow:
     expires: int
     chain: bytes = field(repr=False)
     authority: str = ""
-    """Which CA signed it: its `vault.ca.key_id`. Empty if the vault's first CA did."""
+    """Which CA signed it: its `vault.ca.key_id`. Empty if that was not noted yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +202,23 @@ class Store:
         for (workspace,) in self._db.execute(query, (identity,)):
             return str(workspace)
         return None
+
+    def holders_of_others(self, authority: str, since: int) -> list[tuple[str, int]]:
+        """Identities whose newest certificate is of another CA, and when it expires, by name.
+
+        Without those that expired before `since`, and those that were revoked after it was issued.
+        """
+        query = (
+            "SELECT identity, expires FROM certificates AS c WHERE authority <> ? AND expires > ? "
+            "AND NOT EXISTS (SELECT 1 FROM certificates AS n WHERE n.identity = c.identity "
+            "AND n.rowid > c.rowid) "
+            "AND NOT EXISTS (SELECT 1 FROM revocations AS r WHERE r.identity = c.identity "
+            "AND r.before >= c.issued) ORDER BY identity"
+        )
+        return [
+            (str(identity), int(expires))
+            for identity, expires in self._db.execute(query, (authority, since))
+        ]
 
     def name_promised_elsewhere(self, name: str, workspace: str) -> bool:
         """Whether another workspace has a live token for a daemon of this name."""

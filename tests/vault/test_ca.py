@@ -29,11 +29,11 @@ def leaf(claims: ca.Claims) -> x509.Certificate:
     )
 
 
-def test_the_ca_signs_leaves_and_nothing_else() -> None:
+def test_the_ca_signs_leaves_and_the_ca_after_it_and_nothing_else() -> None:
     constraints = AUTHORITY.certificate.extensions.get_extension_for_class(x509.BasicConstraints)
     usage = AUTHORITY.certificate.extensions.get_extension_for_class(x509.KeyUsage).value
     assert constraints.critical
-    assert (constraints.value.ca, constraints.value.path_length) == (True, 0)
+    assert (constraints.value.ca, constraints.value.path_length) == (True, 1)
     assert usage.key_cert_sign
     assert not usage.digital_signature
     assert AUTHORITY.trust_domain == "x.example"

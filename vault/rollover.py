@@ -1,0 +1,137 @@
+"""Replacing the CA, in three steps that may lie days apart; by command, also while it serves.
+
+Each step is one file that is replaced: `rollover.json`. What it speaks of is
+written before it, and removed after it, so that a crash between leaves one step
+or the other.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+from cryptography import x509
+
+from carpal.errors import CarpalError, refuse
+from carpal.status import Reason
+from carpal.tls import key_pem, new_key, private_folder, write_file
+from vault import ca
+from vault.authorities import Authorities, Phase
+from vault.files import RETIRING, VaultFiles
+from vault.signing import RENEW_GRACE
+from vault.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """Who has a certificate of another CA than the newest, by their newest certificate."""
+
+    good: list[str]
+    """URIs whose certificate is good now."""
+    away: list[str]
+    """URIs whose certificate expired, and could still be renewed."""
+
+
+def prepare(files: VaultFiles, now: Callable[[], datetime]) -> Authorities:
+    """Make the next CA and publish it beside the one that signs. CONFIG_INVALID if it is there."""
+    with _alone(files):
+        was = files.load_authorities()
+        if was.phase is not Phase.SETTLED:
+            raise _not_now(was, "there is a next CA already", "go on with `carpal vault ca switch`")
+        if _path_length(was.signing.certificate) == 0:
+            raise refuse(
+                Reason.CONFIG_INVALID,
+                "this CA may sign no other, so it cannot vouch for the next",
+                action="make a new trust domain with `carpal vault init`, and enrol anew",
+            )
+        following = ca.new_authority(new_key(), was.signing.trust_domain, now())
+        write_file(files.next_key, key_pem(following.key))
+        write_file(files.next_ca, following.pem)
+        write_file(files.cross, ca.pem(ca.cross_sign(was.signing, following.certificate, now())))
+        _step(files, Phase.PREPARED)
+        return files.load_authorities()
+
+
+def switch(files: VaultFiles) -> Authorities:
+    """Have the next CA sign from now on. CONFIG_INVALID when there is none."""
+    with _alone(files):
+        was = files.load_authorities()
+        if was.phase is not Phase.PREPARED:
+            done = was.phase is Phase.SWITCHED
+            why = "the next CA signs already" if done else "there is no next CA"
+            raise _not_now(was, why, f"run `carpal vault ca {'retire' if done else 'prepare'}`")
+        _step(files, Phase.SWITCHED)
+        return files.load_authorities()
+
+
+def retire(files: VaultFiles, now: Callable[[], datetime], *, anyway: bool = False) -> Authorities:
+    """Trust the CA before no more, and destroy its key.
+
+    CONFIG_INVALID while the next does not sign, or while there are good
+    certificates of the one before, unless `anyway`.
+    """
+    with _alone(files):
+        was = files.load_authorities()
+        step = files.rollover_step()
+        if step != RETIRING:
+            if was.phase is not Phase.SWITCHED:
+                what = "switch" if was.phase is Phase.PREPARED else "prepare"
+                raise _not_now(was, "the next CA does not sign yet", f"`carpal vault ca {what}`")
+            left = holders(files, was, now())
+            if left.good and not anyway:
+                some = ", ".join(left.good[:5])
+                raise _not_now(
+                    was,
+                    f"{len(left.good)} identities have a certificate of the CA before: {some}",
+                    "wait until they renewed, within 24 h, or give --yes to cut them off",
+                )
+            _step(files, RETIRING)
+        if files.next_key.exists():
+            write_file(files.ca, files.next_ca.read_bytes())
+            write_file(files.ca_key, files.next_key.read_bytes())
+        files.rollover.unlink()
+        for path in (files.next_key, files.next_ca, files.cross):
+            path.unlink(missing_ok=True)
+        return files.load_authorities()
+
+
+def holders(files: VaultFiles, authorities: Authorities, now: datetime) -> Holders:
+    """Who is still to renew before the CA before can be retired."""
+    newest = authorities.signing
+    with closing(Store(files.store)) as store:
+        since = int((now - RENEW_GRACE).timestamp())
+        rows = store.holders_of_others(ca.key_id(newest.certificate), since)
+    seconds = now.timestamp()
+    return Holders(
+        [identity for identity, expires in rows if expires > seconds],
+        [identity for identity, expires in rows if expires <= seconds],
+    )
+
+
+def _step(files: VaultFiles, step: str) -> None:
+    write_file(files.rollover, json.dumps({"phase": step}).encode() + b"\n")
+
+
+def _path_length(certificate: x509.Certificate) -> int | None:
+    return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.path_length
+
+
+@contextmanager
+def _alone(files: VaultFiles) -> Iterator[None]:
+    """One command at a time; the vault itself only reads."""
+    private_folder(files.folder)
+    descriptor = os.open(files.folder / "ca.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _not_now(authorities: Authorities, why: str, action: str) -> CarpalError:
+    return refuse(
+        Reason.CONFIG_INVALID, f"{why} (it is {authorities.phase}); nothing changed", action=action
+    )
