@@ -85,8 +85,9 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
         vault = vault_pb2_grpc.VaultStub(
             await stack.enter_async_context(dial(config.vault, Role.VAULT, files))
         )
-        trust = TrustWatch(vault, files, state / "brain" / config.name / REVOCATIONS)
         renewal = through_vault(files, config.vault)
+        kept = state / "brain" / config.name / REVOCATIONS
+        trust = TrustWatch(vault, files, kept, changed=renewal.hurry)
         peers = Peers(files)
         stack.push_async_callback(peers.close)
         model = Model()

@@ -6,7 +6,7 @@ that starts while the vault is away forgets nothing.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -29,10 +29,15 @@ _ANSWER = 3.0
 
 
 @asynccontextmanager
-async def following(vault: str, files: IdentityFiles, path: Path) -> AsyncIterator[Revocations]:
-    """The revocations, kept from the vault at `host:port` and in the file `path` while it lasts."""
+async def following(
+    vault: str, files: IdentityFiles, path: Path, changed: Callable[[], None] = lambda: None
+) -> AsyncIterator[Revocations]:
+    """The revocations, kept from the vault at `host:port` and in the file `path` while it lasts.
+
+    `changed` is called when there are other authorities, or another one signs.
+    """
     async with dial(vault, Role.VAULT, files) as channel:
-        watch = TrustWatch(vault_pb2_grpc.VaultStub(channel), files, path)
+        watch = TrustWatch(vault_pb2_grpc.VaultStub(channel), files, path, changed)
         task = asyncio.create_task(watch.run())
         try:
             yield watch.revocations
@@ -45,13 +50,25 @@ class TrustWatch:
     """Keeps one process's `revocations`."""
 
     def __init__(
-        self, vault: "vault_pb2_grpc.VaultAsyncStub", files: IdentityFiles, path: Path
+        self,
+        vault: "vault_pb2_grpc.VaultAsyncStub",
+        files: IdentityFiles,
+        path: Path,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """Begins with the list in the file `path`, when there is one and it is good."""
+        """Begins with the list in the file `path`, when there is one and it is good.
+
+        `changed` is as in `following`.
+        """
         self.revocations = Revocations()
         self._vault = vault
         self._files = files
         self._path = path
+        self._changed = changed
+        self._bundle = b""
+        """As the vault told it last."""
+        self._unsaved = b""
+        """A list that is not on disk yet."""
         self._away = False
         self._recall()
 
@@ -60,7 +77,7 @@ class TrustWatch:
         while True:
             try:
                 await self._look()
-            except CarpalError as error:
+            except (CarpalError, OSError) as error:
                 if not self._away:
                     _log.warning("revocations not followed", extra={"why": str(error)})
                 self._away = True
@@ -73,21 +90,25 @@ class TrustWatch:
     async def _look(self) -> None:
         with rpc_errors("the vault"):
             answer = await self._vault.GetTrust(vault_pb2.GetTrustRequest(), timeout=_ANSWER)
-        ca = await asyncio.to_thread(self._follow_bundle, answer)
-        if self.revocations.take(answer.revocations, ca):
-            _log.info("revocations changed", extra={"version": self.revocations.version})
-            kept = answer.revocations.SerializeToString()
-            await asyncio.to_thread(write_file, self._path, kept)
-
-    def _follow_bundle(self, answer: vault_pb2.GetTrustResponse) -> bytes:
-        """Trust the CAs that those trusted here vouch for, and no other; PEM."""
-        held = self._files.ca.read_bytes()
+        held = await asyncio.to_thread(self._files.ca.read_bytes)
         told = trusted(answer.ca_bundle, answer.cross_certificates, held)
+        if self.revocations.take(answer.revocations, told):
+            _log.info("revocations changed", extra={"version": self.revocations.version})
+            self._unsaved = answer.revocations.SerializeToString()
+        if self._bundle and answer.ca_bundle != self._bundle:
+            self._changed()
+        self._bundle = answer.ca_bundle
+        # What is in force is in force, whatever the disk says to this.
         if told != held:
-            with self._files.writing():
-                write_file(self._files.ca, told)
-            _log.warning("the authorities to trust changed")
-        return told
+            await asyncio.to_thread(self._save_bundle, told)
+        if self._unsaved:
+            await asyncio.to_thread(write_file, self._path, self._unsaved)
+            self._unsaved = b""
+
+    def _save_bundle(self, told: bytes) -> None:
+        with self._files.writing():
+            write_file(self._files.ca, told)
+        _log.warning("the authorities to trust changed")
 
     def _recall(self) -> None:
         try:

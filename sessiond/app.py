@@ -68,13 +68,15 @@ async def run(
     store = open_store(config.store, state)
     async with running(store, loaded.identity.uri, blob_cap=config.blob_cap) as parts:
         service = SessionService(parts, Tickets(files))
+        renewal = through_vault(files, config.vault)
+        kept = state / "sessiond" / REVOCATIONS
 
         def register(server: grpc.aio.Server) -> None:
             add_SessionServicer_to_server(service, server)
 
         async with (
-            kept_renewed(through_vault(files, config.vault)),
-            following(config.vault, files, state / "sessiond" / REVOCATIONS) as revocations,
+            kept_renewed(renewal),
+            following(config.vault, files, kept, changed=renewal.hurry) as revocations,
             serve(
                 config.listen, server_credentials(files), register, revocations=revocations
             ) as server,

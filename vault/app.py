@@ -11,13 +11,15 @@ from pathlib import Path
 import msgspec
 
 from carpal.config import state_dir
+from carpal.errors import CarpalError
 from carpal.identity import Role
 from carpal.own_identity import kept_renewed
 from carpal.process import until_stopped
 from carpal.ready import announce
 from carpal.renewal import Answer, Renewal
+from carpal.revocations import FOLLOW_SECONDS
 from carpal.server import serve
-from carpal.tls import IdentityFiles, Loaded, Shown, server_credentials
+from carpal.tls import IdentityFiles, Loaded, Shown, server_credentials, write_file
 from carpal.v1 import vault_pb2_grpc
 from vault.files import Following, VaultFiles
 from vault.revoking import Revoker
@@ -93,9 +95,30 @@ async def run(config: VaultConfig, stop: asyncio.Event, ready_fd: int | None = N
             ) as server,
         ):
             following = asyncio.create_task(service.follow())
+            trusting = asyncio.create_task(_trust(service, identity, renewal.hurry))
             announce(ready_fd, address=server.address)
             _log.info("vault serves", extra={"address": server.address})
             try:
-                await until_stopped(stop, following)
+                await until_stopped(stop, following, trusting)
             finally:
                 following.cancel()
+                trusting.cancel()
+
+
+async def _trust(
+    service: VaultService, identity: IdentityFiles, changed: Callable[[], None]
+) -> None:
+    """Let in whom the CAs of now let in, from the next handshake on; until cancelled."""
+    seen = service.bundle
+    while True:
+        bundle = service.bundle
+        try:
+            if bundle != identity.ca.read_bytes():
+                with identity.writing():
+                    write_file(identity.ca, bundle)
+        except (CarpalError, OSError) as error:
+            _log.warning("the authorities to trust are not written", extra={"why": str(error)})
+        if bundle != seen:
+            seen = bundle
+            changed()  # who comes after us is signed by the newest
+        await asyncio.sleep(FOLLOW_SECONDS)

@@ -154,13 +154,18 @@ class VaultService(vault_pb2_grpc.VaultServicer):
         told = await self._do(self._revoker.signed_list)
         self.revocations.take(told, self._signer.authorities().bundle)
 
+    @property
+    def bundle(self) -> bytes:
+        """The CAs to trust now, PEM."""
+        return self._signer.authorities().bundle
+
     async def issue_own(self, name: str, request: bytes) -> tuple[Issued, bytes]:
         """The next certificate of this vault itself, and the CAs to trust. No RPC."""
         claims = Claims(Role.VAULT, name)
         issued = await self._do(
             lambda: self._signer.issue_by_command(claims, requested_key(request))
         )
-        return issued, self._signer.authority.pem
+        return issued, self.bundle
 
     async def _do(self, work: Callable[[], T]) -> T:
         """Off the event loop: every write waits for the disk."""
