@@ -227,10 +227,10 @@ async def test_a_vault_that_is_gone_spends_no_token(tmp_path: Path) -> None:
 
 async def test_the_brains_own_trouble_with_the_vault_is_not_the_machines(domain: Trust) -> None:
     """A relay whose role may not call Sign says that the vault cannot sign."""
-    operator = domain.identity(Role.OPERATOR, "operator")
+    daemon = domain.issue(Claims(Role.DAEMON, "d", "default"))
     ca = domain.files.load_authority().pem
     serving = domain.identity(Role.BRAIN, "brain-1")
-    async with relay(operator, domain.vault_address, serving) as address, port(address, ca) as stub:
+    async with relay(daemon, domain.vault_address, serving) as address, port(address, ca) as stub:
         with pytest.raises(Unreachable) as raised, rpc_errors("the brain"):
             await stub.Enroll(pb.EnrollRequest(token_id="t"), timeout=TIMEOUT)
     assert raised.value.reason is Reason.VAULT_UNAVAILABLE
