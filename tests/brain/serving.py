@@ -104,6 +104,7 @@ class Daemon:
         self.abandoned: asyncio.Queue[int] = asyncio.Queue()
         self.welcome = pb.Welcome()
         self.goodbye = ""
+        self.brains: asyncio.Queue[list[str]] = asyncio.Queue()
         self.drains: asyncio.Queue[pb.Drain] = asyncio.Queue()
         self.welcomed = asyncio.Event()
         self.reading = asyncio.create_task(self._read())
@@ -132,6 +133,8 @@ class Daemon:
                     self.asked.put_nowait(message.request)
                 elif kind == "abandon":
                     self.abandoned.put_nowait(message.abandon.request_id)
+                elif kind == "brains":
+                    self.brains.put_nowait(list(message.brains.addresses))
                 elif kind == "drain":
                     self.drains.put_nowait(message.drain)
                 elif kind == "goodbye":

@@ -107,6 +107,24 @@ async def test_a_path_that_swallows_all_is_noticed_at_both_ends_and_the_call_goe
         await goes_on(machine, await one.link())
 
 
+async def test_a_result_that_left_for_a_dead_path_is_in_the_journal_and_comes_again_l36(
+    machine: Machine, one: FakeBrain, path: FaultProxy
+) -> None:
+    """L36: what a stream has pulled from its queue may be lost; the journal is the source."""
+    async with machine.daemon():
+        asked = await one.link()
+        await held(machine, asked)
+        path.connections[0].blackhole(Way.UP)
+        swallowed = path.connections[0].up.swallowed
+        await machine.let_go()
+        again = await one.link()
+        assert path.connections[0].up.swallowed > swallowed
+        async with asyncio.timeout(PATIENCE):
+            async for reply in again.execute("h", "c", HELD):
+                last = reply
+        assert last.execute.result.content == "up\nran\n"
+
+
 @pytest.mark.slow
 async def test_a_frozen_daemon_is_noticed_and_comes_back_with_its_call_when_it_thaws_l01(
     machine: Machine, one: FakeBrain
