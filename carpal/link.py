@@ -290,6 +290,9 @@ class Link:
         if answer is None:
             self._violate(f"a reply to request {reply.request_id}, which is not open")
             return
+        if (kind := reply.WhichOneof("answer")) not in (None, "status", answer.arm):
+            self._violate(f"a request to {answer.arm} was answered as one to {kind}")
+            return
         if reply.attached and answer.arm not in MOVES:
             self._violate(f"the answer of a request to {answer.arm} moved")
             return

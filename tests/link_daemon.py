@@ -16,6 +16,8 @@ from tests.link_wire import Attach, Wire
 
 INLINE = 8
 """Bytes of output on the control stream before the answer moves."""
+FREED = "[freed]"
+"""What is left of the text of a result that is in the log."""
 OPEN = ("accepted", "starting", "running")
 STATES = {
     **dict.fromkeys(OPEN, hand_pb2.CALL_STATE_RUNNING),
@@ -164,7 +166,7 @@ class DaemonModel:
             row = self.calls[call_id]
             assert row.state not in OPEN, f"{call_id} was acknowledged before it ended"
             if row.state == "terminal":
-                row.state, row.content = "acknowledged", ""
+                row.state, row.content = "acknowledged", FREED
         return hand_pb2.AcknowledgeResponse()
 
     # What becomes of calls.

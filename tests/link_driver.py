@@ -16,7 +16,7 @@ from carpal.link_table import LIVE
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
-from tests.link_daemon import check_end, output
+from tests.link_daemon import FREED, check_end, output
 from tests.link_ends import welcome
 from tests.link_wire import Attach, Wire
 
@@ -141,7 +141,9 @@ class Driver:
             asking.read(response.output)
             return
         result, call_id = response.result, asking.call_id
-        if result.outcome == hand_pb2.OUTCOME_OK:
+        if result.content == FREED:
+            assert self.epoch < self._log.epoch, "only who was replaced is too late for a result"
+        elif result.outcome == hand_pb2.OUTCOME_OK:
             assert result.content == output(call_id).decode(), f"{call_id} got another's result"
         if self._log.settle(self.epoch, call_id, _word(result.outcome), result.content):
             acknowledge = hand_pb2.AcknowledgeRequest(call_ids=[call_id])

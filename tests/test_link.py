@@ -160,6 +160,15 @@ def test_a_reply_to_nothing_closes_the_link() -> None:
     assert brain.state is State.CLOSED
 
 
+def test_an_answer_to_another_kind_of_request_closes_the_link() -> None:
+    brain, daemon = linked()
+    request_id = brain.request(pb.Request(list_hands=hand_pb2.ListHandsRequest()))
+    deliver(brain, daemon, 1.0)
+    daemon.reply(pb.Reply(request_id=request_id, last=True, describe=hand_pb2.DescribeResponse()))
+    deliver(daemon, brain, 1.0)
+    assert brain.state is State.CLOSED
+
+
 def test_a_request_id_that_comes_again_closes_the_link() -> None:
     brain, daemon = linked()
     brain.request(pb.Request(list_hands=hand_pb2.ListHandsRequest()))

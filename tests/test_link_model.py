@@ -10,12 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
-from carpal.errors import NotFound
 from carpal.link import Link
 from carpal.link_answers import Answer, Answers
 from carpal.link_ids import Arrivals
 from carpal.link_output import Reading
-from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
 from tests.link_history import by_chance, made_up
 from tests.pace import SEED, times
@@ -68,16 +66,6 @@ def obeys_every_epoch(machine: pytest.MonkeyPatch) -> None:
     machine.setattr(Link, "_on_welcome", obey)
 
 
-def attaches_by_number_alone(machine: pytest.MonkeyPatch) -> None:
-    def attach(self: Link, opening: pb.AttachOpen) -> int | None:
-        answer = self._answers._open.get(opening.request_id)
-        if answer is None:
-            raise NotFound(Reason.CALL_NOT_FOUND, "")
-        return answer.acknowledged if answer.moved else None
-
-    machine.setattr(Link, "attach", attach)
-
-
 def forgets_what_moved(machine: pytest.MonkeyPatch) -> None:
     honest = Answers.last_reply
     machine.setattr(
@@ -112,7 +100,6 @@ def forgets_an_abandoned_answer_before_its_end(machine: pytest.MonkeyPatch) -> N
         (takes_any_reply, 0),
         (gives_output_as_it_comes, 240),
         (obeys_every_epoch, 0),
-        (attaches_by_number_alone, 1510),
         (forgets_what_moved, 0),
         (forgets_what_was_acknowledged, 960),
         (asks_for_hands_while_it_drains, 250),
