@@ -27,6 +27,10 @@ SETTLED = 0.25
 and that was not under way before, is seen from its start."""
 
 
+LIVE = 64 * 1024
+"""Bytes of a call's output shown as it comes: as much as its result has of the beginning."""
+
+
 class _Output:
     """One call's output so far: bytes to text, across chunks that split a character."""
 
@@ -43,13 +47,13 @@ class _Output:
         start, data = chunk.chunk.offset, chunk.chunk.data
         if self._cut or start + len(data) <= self._offset:
             return "", False  # a new driver replays from the start
-        if start > self._offset:
-            self._cut = True
-            return "", True
-        text = self._decoder.decode(data[self._offset - start :])
-        self._offset = start + len(data)
+        new = data[self._offset - start :] if start <= self._offset else b""
+        room = LIVE - self._offset
+        text = self._decoder.decode(new[:room])
+        self._offset += len(new[:room])
+        self._cut = not new or len(new) > room
         self.shown += text
-        return text, False
+        return text, self._cut
 
 
 class Live:
@@ -120,9 +124,10 @@ class Live:
     def _output(self, chunk: orchestrator_pb2.ToolOutput) -> str:
         output = self._outputs.setdefault(chunk.call_id, _Output())
         text, missing = output.take(chunk)
+        said = self._write(chunk.call_id, output.screen.take(text))
         if missing:
-            return self._line("[there is more output; its end comes with the result]")
-        return self._write(chunk.call_id, output.screen.take(text))
+            said += self._line("[there is more output; its end comes with the result]")
+        return said
 
     def _takeover(self, event: types_pb2.Event) -> str:
         role, name = appender(event)

@@ -1,11 +1,13 @@
 """Attach streams at a brain: whose they are, where they go on, and who has to wait for whom."""
 
 import asyncio
+import contextlib
 import gc
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
+import grpc
 import pytest
 
 from brain.attach import Answer, opening
@@ -63,9 +65,10 @@ class Attached:
         self._stream = stream
 
     async def send(self, **message: Any) -> None:
-        """One message."""
+        """One message; when the stream is refused meanwhile, reading says why."""
         async with asyncio.timeout(WAIT):
-            await self._stream.write(pb.AttachRequest(**message))
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await self._stream.write(pb.AttachRequest(**message))
 
     async def acknowledged(self) -> int | None:
         """The next offset that was read; None at the end."""

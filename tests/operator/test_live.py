@@ -242,3 +242,19 @@ def test_a_long_result_is_cut_and_counted() -> None:
 
 def test_bytes_that_are_no_text_do_not_harm_the_terminal() -> None:
     assert Live().moment(output("c", 0, b"\x1b]0;x\x07\xff")) == "\\x1b]0;x\\x07\ufffd"
+
+
+def test_a_flood_is_shown_up_to_what_its_result_has_of_the_beginning_and_then_its_end() -> None:
+    live, log = Live(), Log()
+    log.add("agent.tool_use", {"name": "bash", "hand": "shell", "input": {"command": "yes"}})
+    flood = b"y\n" * 1_000_000
+    shown = live.moment(output("c", 0, flood[:50_000]))
+    shown += live.moment(output("c", 50_000, flood[50_000:]))
+    assert shown == "y\n" * (module.LIVE // 2) + (
+        "[there is more output; its end comes with the result]\n"
+    )
+    assert live.moment(output("c", len(flood), flood)) == ""
+    text_of_it = "y\n" * (module.LIVE // 2) + "[1868928 bytes omitted]\n" + "y\n" * 20
+    assert live.event(result(log, text_of_it)) == (
+        "[1868928 bytes omitted]\n" + "y\n" * 20 + "[ok]\n"
+    )
