@@ -111,9 +111,11 @@ class Supervisor:
         events = [_result(call) for call in self._calls.values() if call.result]
         if events:
             written = self._folder / f"{LEFT}.new"
-            with written.open("x", encoding="utf-8", errors="surrogatepass") as file:
-                json.dump(events, file)
-            written.rename(self._folder / LEFT)
+            # A full disk, or what a command put there, keeps it from ending no more than that.
+            with contextlib.suppress(OSError):
+                with written.open("x", encoding="utf-8", errors="surrogatepass") as file:
+                    json.dump(events, file)
+                written.rename(self._folder / LEFT)
 
     # Its time.
 

@@ -9,6 +9,7 @@ import base64
 import json
 import os
 import socket
+import stat
 import struct
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from hands.api import Call, HandLost, Outcome, Output, Result, Spooled, Started,
 
 _LEFT = "results"
 """As the supervisor calls it; it is no module to import from here."""
+_LEFT_MAX = 64 * 1024 * 1024
+"""Bytes of it that are read."""
 _LENGTH = struct.Struct(">I")
 _HELLO_LIMIT = 5.0
 """Seconds for a supervisor to say hello: it may be sweeping a tree just then."""
@@ -215,11 +218,20 @@ class SupervisedHand:
 def results_left(folder: Path) -> dict[str, Result]:
     """What a supervisor that ended by itself wrote down, by call; whatever is there is no error."""
     try:
-        events = json.loads((folder / _LEFT).read_text(encoding="utf-8", errors="surrogatepass"))
+        events = json.loads(_regular(folder / _LEFT))
         steps = {str(event["call_id"]): _step(event) for event in events}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return {call_id: step for call_id, step in steps.items() if isinstance(step, Result)}
+
+
+def _regular(path: Path) -> str:
+    """A file's text; OSError for what a command may have put in its place, a pipe above all."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(f"{path} is no file")
+        return file.read(_LEFT_MAX).decode("utf-8", "surrogatepass")
 
 
 def _step(event: Mapping[str, Any]) -> Step | None:

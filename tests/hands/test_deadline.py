@@ -1,10 +1,13 @@
 """L13: lease TTL passes with no contact → the hand self-fences by a clock that counts sleep
 before the brain may reassign."""
 
+import asyncio
 import os
 import signal
 import time
 from pathlib import Path
+
+import pytest
 
 from brain.fleet import ORPHAN_MARGIN
 from carpal.errors import CarpalError
@@ -16,7 +19,7 @@ from hands.inside import tree
 from hands.inside.deadline import Deadline, boottime
 from tests.hands.place import Place, let_go, open_place, until
 from tests.leftovers import nothing_orphaned
-from tests.pace import SCALE
+from tests.pace import AT_ONCE, SCALE
 
 
 class Clock:
@@ -150,3 +153,27 @@ async def test_what_ended_before_the_deadline_is_told_truly_by_a_daemon_that_com
         (info,) = (await place.service.list_hands(pb.ListHandsRequest())).hands
         assert info.lost
         assert list(info.unacknowledged_call_ids) == [request.call_id]
+
+
+@pytest.mark.parametrize(
+    "planted", ["mkfifo ../results", "echo no json > ../results", "ln -s /dev/zero ../results"]
+)
+async def test_what_a_command_puts_in_place_of_the_results_is_no_result_and_holds_up_nobody(
+    tmp_path: Path, planted: str
+) -> None:
+    state = tmp_path / "state"
+    async with open_place(state, end=False) as place:
+        hand = await place.hand()
+        request = place.request(hand, command=f"{planted}; mkdir ../results.new; echo up; sleep 60")
+        call = place.begin(request)
+        await call.output()
+        supervisor = tree.find(place.supervisor(hand))
+        assert supervisor is not None
+        await call.leave()
+    tree.send(supervisor, signal.SIGTERM)
+    await until(lambda: not tree.alive(supervisor.pid, supervisor.start), "it does not end")
+    async with open_place(state) as place:
+        async with asyncio.timeout(AT_ONCE):
+            result = (await place.steps(request))[-1].result
+        assert result.outcome == pb.OUTCOME_INTERRUPTED
+        assert await place.release(hand)
