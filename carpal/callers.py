@@ -17,6 +17,10 @@ from carpal.status import Reason
 
 _LOOK = 5.0
 """Seconds between looks at the clock: a timer stands still while the machine sleeps."""
+_EARLY = 60.0
+"""At most so many seconds before its certificate's end a stream is ended as one that may be
+opened again: by then its caller has the next, and no call is lost for it. What is opened
+later than that lasts until the end itself."""
 
 
 @dataclass(eq=False, slots=True)
@@ -55,7 +59,9 @@ class Callers:
             yield
             return
         left = (identity.not_after - datetime.now(UTC)).total_seconds()
-        one = _Open(identity, asyncio.timeout(left))
+        early = left - _margin(identity)
+        ending = None if early <= 0 else _ending()
+        one = _Open(identity, asyncio.timeout(left if early <= 0 else early), ending)
         self._open.add(one)
         try:
             async with one.limit:
@@ -83,6 +89,15 @@ class Callers:
         while True:
             await asyncio.sleep(_LOOK)
             self.look()
+
+
+def _margin(identity: Identity) -> float:
+    """Seconds before its end at which a certificate's streams are moved to its successor's."""
+    return min(_EARLY, (identity.not_after - identity.not_before).total_seconds() / 20)
+
+
+def _ending() -> CarpalError:
+    return refuse(Reason.CERTIFICATE_ENDING, "the client certificate of the stream ends soon")
 
 
 def _expired() -> CarpalError:

@@ -36,6 +36,7 @@ class Reason(StrEnum):
     # Every service.
     IDENTITY_INVALID = "IDENTITY_INVALID"
     CERTIFICATE_EXPIRED = "CERTIFICATE_EXPIRED"
+    CERTIFICATE_ENDING = "CERTIFICATE_ENDING"
     IDENTITY_REVOKED = "IDENTITY_REVOKED"
     ROLE_NOT_ALLOWED = "ROLE_NOT_ALLOWED"
     INVALID_FIELD = "INVALID_FIELD"
@@ -125,6 +126,9 @@ SPECS: dict[Reason, Spec] = {
     Reason.IDENTITY_REVOKED: Spec(
         Code.UNAUTHENTICATED,
         "ask an operator for a new token or identity",
+    ),
+    Reason.CERTIFICATE_ENDING: Spec(
+        Code.UNAVAILABLE, "open it again on a new connection, with the renewed certificate", 0.2
     ),
     Reason.ROLE_NOT_ALLOWED: Spec(Code.PERMISSION_DENIED, "use an identity whose role may do this"),
     Reason.INVALID_FIELD: Spec(Code.INVALID_ARGUMENT, "correct the field"),

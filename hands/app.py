@@ -122,7 +122,7 @@ async def _serve(daemon: Daemon, renewal: Renewal, stop: asyncio.Event) -> None:
 def _look_at(error: CarpalError, renewal: Renewal) -> None:
     if error.reason is Reason.IDENTITY_REVOKED:
         raise error  # for ever: what runs here ends by its orphan deadline
-    if error.reason is Reason.CERTIFICATE_EXPIRED:
+    if error.reason in (Reason.CERTIFICATE_EXPIRED, Reason.CERTIFICATE_ENDING):
         renewal.hurry()  # the machine slept past it, say
 
 

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from carpal.client import dial, rpc_errors
-from carpal.errors import CarpalError, refuse
+from carpal.errors import CarpalError, Unreachable, refuse
 from carpal.identity import Role
 from carpal.server import Context, Server, caller, not_built, serve
 from carpal.status import Reason
@@ -162,6 +162,25 @@ async def test_a_stream_ends_when_its_certificate_does_and_its_handler_is_cleane
         with pytest.raises(CarpalError) as caught, rpc_errors("the brain"):
             await stub.Wake(pb.WakeRequest(session_id="s"), timeout=WAIT)
         assert caught.value.reason is Reason.CERTIFICATE_EXPIRED
+
+
+async def test_a_stream_is_ended_a_little_before_its_certificate_as_one_to_open_again(
+    server: Server, pki: Pki
+) -> None:
+    """By then its caller has renewed: it goes on over another connection, and nothing is lost."""
+    soon = datetime.now(UTC) + timedelta(seconds=16 + 2 * SCALE)  # a twentieth of its life, and 1 s
+    files = pki.issue(Role.OPERATOR, "ada", not_after=soon)
+    async with dial(server.address, Role.BRAIN, files) as channel:
+        stub = orchestrator_pb2_grpc.OrchestratorStub(channel)
+        stream = stub.Watch(pb.WatchRequest(session_id="s"), timeout=WAIT)
+        assert isinstance(await stream.read(), pb.WatchResponse)
+        with pytest.raises(Unreachable) as caught, rpc_errors("the brain"):
+            await stream.read()
+        assert caught.value.reason is Reason.CERTIFICATE_ENDING
+        assert datetime.now(UTC) < soon
+        again = stub.Watch(pb.WatchRequest(session_id="s"), timeout=WAIT)
+        assert isinstance(await again.read(), pb.WatchResponse)
+        again.cancel()
 
 
 @pytest.mark.parametrize(

@@ -9,21 +9,25 @@ import asyncio
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from carpal import children
 from carpal.children import Child
 from carpal.client import dial
-from carpal.identity import Role
+from carpal.identity import DEFAULT_TRUST_DOMAIN, Role
 from carpal.process import interpreter
 from carpal.tls import IdentityFiles
 from carpal.v1 import orchestrator_pb2_grpc, session_pb2_grpc, vault_pb2_grpc
 from tests.faults import FaultProxy, fault_proxy, kill_tree
 from tests.pace import SCALE
+from tests.pki import Pki
+from vault import setup
+from vault.files import VaultFiles
 
 START_SECONDS = 30.0 * SCALE
 """How long a process may take to serve; starting Python on a loaded machine is slow."""
@@ -200,9 +204,11 @@ async def world(
     scripts: tuple[Path, ...] = (),
     environ: Mapping[str, str] | None = None,
     fronted: bool = False,
+    left: timedelta | None = None,
 ) -> AsyncIterator[World]:
     """Everything running: vault, sessiond, practice model, brains, a daemon. Ends it all.
 
+    With `left` the first identities have only that long to live.
     `fronted` puts each brain behind a fault proxy. `environ` is for all processes.
     """
     it = World(state, term, environ=dict(environ or {}))
@@ -211,7 +217,10 @@ async def world(
         stack.push_async_callback(it.end)
         for name in brains if fronted else ():
             it.fronts[name] = await stack.enter_async_context(fault_proxy(_own_address()))
-        await it.run("vault", "init", "--state-dir", str(state), *names)
+        if left is None:
+            await it.run("vault", "init", "--state-dir", str(state), *names)
+        else:
+            _init_ending(state, (*brains, *spare), left)
         listen = ("--state-dir", str(state), "--listen", "127.0.0.1:0")
         played = [argument for path in scripts for argument in ("--script", str(path))]
         practice = ("practice", "serve", "--listen", "127.0.0.1:0", *played)
@@ -226,6 +235,23 @@ async def world(
                 group.create_task(it.brain(name))
         await it.daemon()
         yield it
+
+
+def _init_ending(state: Path, brains: Iterable[str], left: timedelta) -> None:
+    """As `carpal vault init` a while ago, but that nothing of it lasts for long."""
+    files, now = VaultFiles(state), datetime.now(UTC)
+    setup.init(files, DEFAULT_TRUST_DOMAIN, [], lambda: now - timedelta(days=1))
+    pki = Pki(state)
+    pki.authority = files.load_authority()
+    selves = [(Role.VAULT, "vault"), (Role.SESSIOND, "sessiond"), (Role.OPERATOR, "operator")]
+    for role, name in (*selves, *((Role.BRAIN, name) for name in brains)):
+        pki.issue(
+            role,
+            name,
+            not_before=now - timedelta(minutes=4),
+            not_after=now + left,
+            directory=files.identity(role, name).directory,
+        )
 
 
 def _own_address() -> str:

@@ -69,8 +69,8 @@ def init(
     hours = int(LEAF_LIFETIME.total_seconds() // 3600)
     click.echo(f"back up {files.folder}.")
     click.echo(
-        f"identities last {hours} hours, and are issued again by `carpal vault issue ROLE NAME`; "
-        "restart the process afterwards. Daemons renew their own."
+        f"identities last {hours} hours and renew themselves while the vault runs; one that is "
+        "over is issued again by `carpal vault issue ROLE NAME`."
     )
     where = "" if state_dir is None else f" --state-dir {shlex.quote(str(state_dir))}"
     everyone = " ".join(f"{one.role} {one.name}" for one in holders)

@@ -11,6 +11,7 @@ Details are clamped to 4 KiB. These conditions are common to every RPC and
 are not repeated in each table:
   no client certificate, or one that is malformed → UNAUTHENTICATED IDENTITY_INVALID → enrol again
   certificate outside its dates → UNAUTHENTICATED CERTIFICATE_EXPIRED → renew, then retry
+  a stream's certificate is about to end → UNAVAILABLE CERTIFICATE_ENDING → open it again on a new connection
   identity is revoked → UNAUTHENTICATED IDENTITY_REVOKED → stop; ask an operator for a new token
   role has no row for the method in `carpal/authz.py` → PERMISSION_DENIED ROLE_NOT_ALLOWED → not retry
   resource belongs to another workspace → NOT_FOUND, as if it did not exist → not retry
