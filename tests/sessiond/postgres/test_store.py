@@ -22,11 +22,7 @@ from sessiond.postgres.store import PostgresStore
 from sessiond.rows import Group, Needs, SliceQuery
 from sessiond.rules.append import append
 from sessiond.rules.leases import Wanted
-from sessiond.sql import reader as sql_reader
-from sessiond.sql.reader import slice_statement
 from sessiond.sql.schema import VERSION
-from sessiond.sql.spans import Span
-from sessiond.sql.transaction import BY_ID
 from sessiond.store import (
     StoreBroken,
     StoreConflict,
@@ -322,43 +318,6 @@ def test_a_connection_lost_inside_a_transaction_is_not_replaced_within_it(
         with pytest.raises(StoreUnavailable):
             tx.session("sesn_1")
     desk.store.rollback()
-
-
-@pytest.mark.parametrize("newest_first", [True, False])
-@pytest.mark.parametrize("types", [None, [1], [1, 2], ("user.*", "agent.message")])
-def test_a_slice_walks_one_index_even_if_the_plan_was_made_on_a_small_table(
-    desk: Desk, tool: Tool, types: sql_reader.Types, *, newest_first: bool
-) -> None:
-    desk.create("sesn_1", message("a"))
-    tool.execute("ANALYZE events")
-    query = SliceQuery(newest_first=newest_first)
-    statement, values = slice_statement(1, Span(0, 0, 100_000), query, types)
-    connection = desk.store.reader()._connection  # type: ignore[attr-defined]
-    plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {statement}", values))
-    assert f"Index Scan{' Backward' if newest_first else ''} using events_by_position" in plan
-    assert "Sort" not in plan
-
-
-def test_an_id_that_many_sessions_use_is_looked_for_in_one_by_an_index(desk: Desk) -> None:
-    connection = desk.store.reader()._connection  # type: ignore[attr-defined]
-    plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {BY_ID}", ("a", 1)))
-    assert "Index Scan using events_by_id" in plan
-    assert "Filter" not in plan
-
-
-@pytest.mark.parametrize(
-    ("statement", "index"),
-    [
-        (sql_reader._WITH_WORK, "sessions_with_work"),
-        (sql_reader._LIVE, "leases_that_live"),
-    ],
-)
-def test_what_is_looked_at_again_and_again_has_an_index(
-    desk: Desk, statement: str, index: str
-) -> None:
-    connection = desk.store.reader()._connection  # type: ignore[attr-defined]
-    plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {statement}"))
-    assert index in plan
 
 
 def test_large_events_are_read_a_few_at_a_time(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
