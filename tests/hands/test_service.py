@@ -2,15 +2,16 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from carpal.errors import CarpalError
-from carpal.status import Reason
+from carpal.status import Code, Reason
 from carpal.v1 import hand_pb2 as pb
 from hands.inside.toolset import TOOLS
-from tests.hands.place import PATIENCE, Place, open_place, until
+from tests.hands.place import PATIENCE, Place, let_go, open_place, until
 
 
 async def refused(awaitable: object) -> CarpalError:
@@ -306,9 +307,15 @@ async def test_another_sessions_hand_does_not_exist_for_one(place: Place, hand: 
 async def test_a_daemon_at_capacity_refuses_new_hands_and_not_calls_l10(tmp_path: Path) -> None:
     async with open_place(tmp_path / "state", hands_max=1) as place:
         hand = await place.hand()
+        os.mkfifo(place.inventory.folder_of(hand) / "workspace/go")
+        running = place.begin(place.request(hand, command="echo up; read x < go; echo done"))
+        await running.output()
+        queued = place.begin(place.request(hand, command="echo on"))
         error = await refused(place.service.provision(provision(place, "h2")))
-        assert error.reason == Reason.AT_CAPACITY
-        assert (await place.sh(hand, "echo on")).content == "on\n"
+        assert (error.reason, error.code) == (Reason.AT_CAPACITY, Code.RESOURCE_EXHAUSTED)
+        await let_go(place.inventory.folder_of(hand) / "workspace/go")
+        assert (await running.result()).content == "up\ndone\n", "running work is untouched"
+        assert (await queued.result()).content == "on\n"
         await place.release(hand)
         await place.provision(provision(place, "h2"))
         place.inventory.draining = True
