@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from brain.fleet import Fleet
+from brain.patience import Patience
 from carpal.backoff import Backoff
 from carpal.errors import CarpalError, Unreachable, refuse
 from carpal.status import Reason
@@ -84,14 +85,15 @@ class Placement:
 
     async def _wait(self, ask: Callable[[], Awaitable[T]], patience: float) -> T:
         """Ask until it is answered, while waiting may help and is not over."""
-        deadline = time.monotonic() + patience
+        limit = Patience(patience)
         backoff = Backoff(0.1, 1.0)
         told = False
         while True:
+            began = time.monotonic()
             try:
                 return await ask()
             except CarpalError as error:
-                if not self._may_help(error) or time.monotonic() > deadline:
+                if not self._may_help(error) or limit.over(began, time.monotonic()):
                     raise
                 if not told:
                     told = True

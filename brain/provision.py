@@ -14,6 +14,7 @@ from typing import Any
 
 from brain.driver import Driver
 from brain.fleet import Fleet
+from brain.patience import Patience
 from brain.placement import Placement
 from brain.transcript import Hand, New
 from brain.watch import WatchHub
@@ -114,17 +115,16 @@ class Provisioner:
 
     async def _make(self, hand: Hand) -> hand_pb2.ProvisionResult:
         backoff = Backoff(0.1, 2.0)
-        failing_since = 0.0
+        patience = Patience(PATIENCE)
         while True:
             self._driver.check_lease()
+            began = time.monotonic()
             try:
                 return await self._ask(hand)
             except CarpalError as error:
-                # Counted from the first failure: a path that swallows all shows it only later.
-                now = time.monotonic()
-                failing_since = failing_since or now
                 full = error.reason is Reason.AT_CAPACITY
-                if not (full or isinstance(error, Unreachable)) or now > failing_since + PATIENCE:
+                may_help = full or isinstance(error, Unreachable)
+                if not may_help or patience.over(began, time.monotonic()):
                     raise
                 log.info("provision waits", extra={"hand": hand.hand_id, "error": str(error)})
                 await self._fleet.directory.wait_change(backoff.next())

@@ -73,7 +73,7 @@ async def test_patience_with_a_daemon_counts_from_the_first_failure_however_late
     driven: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """L04: a path that swallows all lets a request wait for longer than all patience."""
-    monkeypatch.setattr("brain.provision.PATIENCE", 0.0)
+    monkeypatch.setattr("brain.provision.PATIENCE", 1e-3)
     driven.hands.script["provision"] = [refuse(Reason.UNREACHABLE, "noticed at last")]
     (told,) = await driven.settle(await driven.call())
     assert told["outcome"] == "ok"

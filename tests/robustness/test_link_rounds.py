@@ -31,6 +31,8 @@ SILENCE = 3.0 * HEARTBEAT + 1.0
 """Seconds after which both ends of a link have noticed that nothing comes."""
 STARTS = 9.0
 """Seconds that the making of a hand may stand still."""
+MANY = 20_000
+"""Lines, of 100 KB."""
 ENOUGH = 10
 """Rounds that fail before the rest is left out."""
 BOTH = 2
@@ -65,7 +67,8 @@ class Plan:
     """What a round is."""
 
     blows: list[Blow]
-    calls: int
+    calls: list[int]
+    """The lines that each call says: a few, or more than go inline."""
     lasts: float
     """Seconds until all is mended, from the last blow on."""
 
@@ -74,7 +77,8 @@ def plan(chance: random.Random) -> Plan:
     """Sometimes for longer than a lease lasts, now and then for longer than silence may."""
     blows = [_blow(chance) for _ in range(chance.randint(1, 3))]
     lasts = chance.choice([0.2, 0.5, 1.0, TERM + 1.0])
-    return Plan(blows, chance.randint(1, 4), SILENCE if chance.random() < 0.1 else lasts)
+    calls = [chance.choice([0, 0, MANY]) for _ in range(chance.randint(1, 4))]
+    return Plan(blows, calls, SILENCE if chance.random() < 0.1 else lasts)
 
 
 def _blow(chance: random.Random) -> Blow:
@@ -129,8 +133,8 @@ async def one_round(it: LinkWorld, effects: Effects, planned: Plan) -> None:
             if any(word in blow.who for word in (".link.", "hello", "welcome")):
                 it.fronts[0].cut()
                 it.fronts[1].cut()
-    names = [f"call-{number}" for number in range(planned.calls)]
-    task = "\n".join(effects.command(name, 0.2) for name in names)
+    calls = {f"call-{number}": lines for number, lines in enumerate(planned.calls)}
+    task = "\n".join(effects.command(name, 0.2, lines) for name, lines in calls.items())
     async with session(it.it, task) as made:
         async with asyncio.TaskGroup() as group:
             for blow in planned.blows:
@@ -141,7 +145,7 @@ async def one_round(it: LinkWorld, effects: Effects, planned: Plan) -> None:
         await made.until_type("session.status_idle", seconds=SECONDS)
         check_log(made.session_id, made.log)
         all_ok = not any(blow.excuses(WITHIN + planned.lasts) for blow in planned.blows)
-        check_calls(made.log, effects, names, all_ok=all_ok)
+        check_calls(made.log, effects, calls, all_ok=all_ok)
         await it.nothing_is_left()
         it.check_descriptors()
 

@@ -30,11 +30,14 @@ class Effects:
 
     file: Path
 
-    def command(self, name: str, seconds: float = 0.05) -> str:
-        """A call that takes about that long, with a pid that nobody could guess."""
+    def command(self, name: str, seconds: float = 0.05, lines: int = 0) -> str:
+        """A call that takes about that long, with a pid that nobody could guess.
+
+        It says so many lines more; with some thousands its output has a stream of its own.
+        """
         return (
-            f"$ echo begin {name} $$ >> {self.file}; sleep {seconds}; "
-            f"echo end {name} $$ >> {self.file}; echo did {name} $$"
+            f"$ echo begin {name} $$ >> {self.file}; echo did {name} $$; seq {lines}; "
+            f"sleep {seconds}; echo end {name} $$ >> {self.file}"
         )
 
     def of(self, name: str) -> tuple[list[str], list[str]]:
