@@ -174,7 +174,7 @@ async def test_heartbeats_go_in_time_while_hands_flood_output_and_the_host_is_bu
         async with asyncio.timeout(PATIENCE):
             written = sum(await asyncio.gather(*floods))
         beats = [began, *(beat for beat in one.beats if beat > began), time.monotonic()]
-    assert written > 100 << 20, "no flood"
+    assert written > 8 << 20, "no flood"
     gaps = [later - earlier for earlier, later in pairwise(beats)]
     assert one.links.empty(), "the link was lost"
     assert max(gaps) < HEARTBEAT + 1.0 * SCALE
