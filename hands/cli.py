@@ -7,9 +7,10 @@ from typing import TextIO
 import click
 
 from carpal import config, logs, process
-from carpal.errors import refuse
+from carpal.errors import Denied, refuse
 from carpal.proof import Token, parse_token
 from carpal.status import Reason
+from carpal.tls import IdentityFiles
 
 _STATE = click.option(
     "--state-dir",
@@ -86,6 +87,44 @@ def run(  # noqa: PLR0917 - click passes by name
     settings = config.load(app.HandConfig, "hand", flags, config_file)
     token = None if token_file is None else _read_token(token_file)
     process.run(lambda stop: app.run(settings, stop, token=token, ready_fd=ready_fd))
+
+
+@hand.command()
+@_STATE
+def diagnose(state_dir: Path | None) -> int:
+    """Ask a brain whether this machine's certificate is good; and if not, why.
+
+    A connection that is refused does not say. Needs no daemon that runs.
+    """
+    from hands.files import HandFiles
+    from hands.leaving import diagnose
+
+    folder = HandFiles(config.state_dir(state_dir)).identity_dir
+    found = asyncio.run(diagnose(folder, _enrollment(folder)))
+    click.echo(f"{found.verdict}: {found.detail}" + (f": {found.action}" if found.action else ""))
+    return 0 if found.verdict == "ok" else Denied.exit_code
+
+
+@hand.command()
+@_STATE
+@click.option("--yes", is_flag=True, help="Do it: there is no way back but a new token.")
+def retire(state_dir: Path | None, yes: bool) -> None:
+    """Have this machine's identity revoked: its daemon is cut off and ends."""
+    from hands.files import HandFiles
+    from hands.leaving import retire
+
+    folder = HandFiles(config.state_dir(state_dir)).identity_dir
+    who = IdentityFiles(folder).load().identity.uri
+    if not yes:
+        raise refuse(Reason.INVALID_FIELD, f"{who} would be revoked", action="give --yes")
+    asyncio.run(retire(folder, _enrollment(folder)))
+    click.echo(f"revoked {who}; what is in {folder} is of no more use")
+
+
+def _enrollment(folder: Path) -> str:
+    from hands.enroll import Links, links_path
+
+    return Links.load(links_path(folder)).enrollment
 
 
 def _read_token(file: TextIO) -> Token:

@@ -89,7 +89,7 @@ async def enroll(token: Token, identity_dir: Path, way: Way | None = None) -> En
     ca = _pem(authority)
     brain = _check_brain(token.address, b"".join(map(_pem, shown)), ca)
     pending = Pending.of(identity_dir, token.token_id)
-    async with _dial(token.address, brain.trust_domain, ca, proxy) as stub:
+    async with dial_enrollment(token.address, brain.trust_domain, ca, proxy) as stub:
         with rpc_errors(f"the brain at {token.address}"):
             answer = await stub.Enroll(
                 pb.EnrollRequest(
@@ -129,7 +129,7 @@ def asking(address: Callable[[], str], way: Way | None = None) -> Ask:
 
     async def ask(old: Loaded, request: bytes) -> Answer:
         there = address()
-        async with _dial(there, old.identity.trust_domain, old.ca, way.to(there)) as stub:
+        async with dial_enrollment(there, old.identity.trust_domain, old.ca, way.to(there)) as stub:
             with rpc_errors(f"the brain at {there}"):
                 answer = await stub.Renew(
                     pb.RenewRequest(
@@ -153,7 +153,7 @@ def _answer(answer: pb.EnrollResponse | pb.RenewResponse, held: bytes) -> Answer
 
 
 @asynccontextmanager
-async def _dial(
+async def dial_enrollment(
     address: str, trust_domain: str, ca: bytes, proxy: Proxy | None
 ) -> AsyncIterator["enrollment_pb2_grpc.EnrollmentAsyncStub"]:
     """A channel to the enrolment port, which asks for no client certificate."""

@@ -1,0 +1,60 @@
+"""A machine asks why it is refused, and can have itself revoked."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from carpal.errors import CarpalError
+from carpal.status import Reason
+from hands.enroll import enroll
+from hands.leaving import diagnose, retire
+from tests.command import Command
+from tests.hands.test_enroll import token_info
+from tests.trust import Trust, trust
+
+
+@pytest.fixture
+async def domain(tmp_path: Path) -> AsyncIterator[Trust]:
+    async with trust(tmp_path / "state") as served:
+        yield served
+
+
+async def test_a_machine_that_retires_is_told_so_and_comes_back_with_a_new_token_only(
+    domain: Trust, tmp_path: Path
+) -> None:
+    state = tmp_path / "machine"
+    command = Command(tmp_path)
+    folder = state / "hand" / "identity"
+    await enroll(await domain.token("build-1"), folder)
+    where = ("--state-dir", str(state))
+    good = await command("hand", "diagnose", *where)
+    assert (good.stdout.split(":")[0], good.code) == ("ok", 0), good.stderr
+    undecided = await command("hand", "retire", *where)
+    assert undecided.code == 2
+    assert (await diagnose(folder, domain.enrollment_address)).verdict == "ok"
+
+    gone = await command("hand", "retire", "--yes", *where)
+    assert "revoked spiffe://carpal.internal/daemon/build-1" in gone.stdout
+    told = await command("hand", "diagnose", *where)
+    assert ("IDENTITY_REVOKED" in told.stdout, told.code) == (True, 4)
+    await retire(folder, domain.enrollment_address)  # again is the first answer
+
+    await enroll(await domain.token("build-1"), folder)
+    assert (await diagnose(folder, domain.enrollment_address)).verdict == "ok"
+
+
+async def test_a_token_of_one_pool_gives_no_certificate_of_another(
+    domain: Trust, tmp_path: Path
+) -> None:
+    """The claims are the token's, which the vault keeps: nothing that a machine sends has any."""
+    token = await domain.token("build-1", pool="cpu")
+    enrolled = await enroll(token, tmp_path / "identity")
+    assert (enrolled.identity.name, enrolled.identity.pool) == ("build-1", "cpu")
+    assert (await token_info(domain, token)).pool == "cpu"
+    # Nor does a later token, of another pool, change what was issued: it makes another one.
+    other = await enroll(await domain.token("build-1", pool="gpu"), tmp_path / "other")
+    assert other.identity.pool == "gpu"
+    with pytest.raises(CarpalError) as caught:
+        await enroll(token, tmp_path / "third")
+    assert caught.value.reason is Reason.TOKEN_REFUSED
