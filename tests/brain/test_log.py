@@ -11,7 +11,7 @@ import pytest
 from brain.leases import LeaseKeeper
 from brain.log import EVENT_BYTES, Appender, entry_of, tail
 from brain.transcript import New, Transcript
-from carpal.errors import CarpalError
+from carpal.errors import CarpalError, refuse, to_status
 from carpal.status import Reason
 from carpal.v1 import session_pb2, types_pb2
 from sessiond.store import StoreFull
@@ -191,6 +191,43 @@ async def test_a_tail_gives_what_is_there_then_what_comes_and_goes_on_after_a_cu
             await grew.wait_for(lambda: seen == [1, 2, 3])
     following.cancel()
     await asyncio.wait({following})
+
+
+async def test_a_tail_whose_certificate_ended_goes_on_with_the_next_one(sessions: Serving) -> None:
+    """The stream lasted until the very end of it; by then the identity was renewed."""
+    brain = await sessions.brain()
+    await lease(sessions)
+    over = refuse(Reason.CERTIFICATE_EXPIRED, "the client certificate expired during the stream")
+    details = grpc.aio.Metadata(("grpc-status-details-bin", to_status(over).SerializeToString()))
+    ended = grpc.aio.AioRpcError(
+        grpc.StatusCode.UNAUTHENTICATED, grpc.aio.Metadata(), details, over.message
+    )
+
+    class Ended:
+        """A stub whose first stream ended so."""
+
+        first = True
+
+        def TailEvents(self, request: Any) -> Any:
+            """See the session service."""
+            if not self.first:
+                return brain.TailEvents(request)
+            self.first = False
+            return self
+
+        def __aiter__(self) -> AsyncIterator[Any]:
+            return self
+
+        async def __anext__(self) -> Any:
+            raise ended
+
+        def cancel(self) -> None:
+            """Of what is over."""
+
+    async with asyncio.timeout(WAIT):
+        async for entries, _live in tail(Ended(), "sesn_1"):  # type: ignore[arg-type]
+            assert entries
+            break
 
 
 async def test_a_tail_of_a_session_one_may_not_see_says_so(sessions: Serving) -> None:
