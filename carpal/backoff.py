@@ -4,6 +4,7 @@ What is waited for counts from the failure: how long something worked before it
 failed only decides whether the waits start over.
 """
 
+import math
 import random
 from collections.abc import Callable
 
@@ -45,11 +46,14 @@ class Backoff:
     def ended(self, lasted: float) -> None:
         """What was connected for `lasted` seconds failed; zero when it never was connected.
 
-        Starts over only when it was stable: what fails again and again soon after it
-        connected is dialled ever less often, as what never connects is.
+        It starts over when that was stable. Else what fails again and again soon after it
+        connected is dialled ever less often, but no wait is longer than half of what it lasted.
         """
+        allowed = lasted / 2 / self._first
         if lasted >= STABLE:
             self.reset()
+        elif allowed >= 1:
+            self._attempts = min(self._attempts, int(math.log2(allowed)))
 
     def reset(self) -> None:
         """The last attempt lasted: start over."""

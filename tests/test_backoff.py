@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from carpal.backoff import STABLE, Backoff
+from carpal.backoff import Backoff
 
 
 def test_the_ceiling_doubles_up_to_the_cap() -> None:
@@ -62,9 +62,22 @@ def test_what_fails_soon_after_it_connected_is_dialled_ever_less_often() -> None
     backoff = Backoff(1.0, 60.0, uniform=lambda low, high: high)
     waits = []
     for _ in range(8):
-        backoff.ended(STABLE - 0.1)
+        backoff.ended(1.9)
         waits.append(backoff.next())
     assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+
+
+@pytest.mark.parametrize(("lasted", "most"), [(2.0, 1.0), (9.0, 4.0), (59.0, 16.0), (60.0, 1.0)])
+def test_no_wait_is_longer_than_half_of_what_the_connection_lasted(
+    lasted: float, most: float
+) -> None:
+    backoff = Backoff(1.0, 60.0, uniform=lambda low, high: high)
+    for _ in range(8):
+        backoff.next()
+    for _ in range(5):
+        backoff.ended(lasted)
+        assert backoff.next() == most
+        assert backoff.next() == 2 * most, "a failure to connect counts as before"
 
 
 @pytest.mark.parametrize("attempt", range(4))
