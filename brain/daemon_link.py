@@ -8,6 +8,7 @@ call itself goes on at the hand, and is asked about on the next link.
 import asyncio
 import functools
 import logging
+import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -54,6 +55,8 @@ class DaemonLink:
         self._answers: dict[int, Answer] = {}
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ticking = asyncio.Event()
+        self._due = math.inf
+        """When the ticker looks again, unless it is woken."""
 
     @property
     def daemon_id(self) -> str:
@@ -151,7 +154,8 @@ class DaemonLink:
             else:
                 self._take(event)
         self._flush()
-        self._ticking.set()
+        if self._link.next_tick() < self._due:  # most of what comes only puts it off
+            self._ticking.set()
 
     def _take(self, event: Event) -> None:
         if isinstance(event, Replied):
@@ -167,7 +171,7 @@ class DaemonLink:
 
     async def _tick(self) -> None:
         while True:
-            due = self._link.next_tick()
+            self._due = due = self._link.next_tick()
             self._ticking.clear()
             try:
                 async with asyncio.timeout(max(0.0, due - time.monotonic())):

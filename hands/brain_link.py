@@ -8,6 +8,7 @@ started: answers that find it gone are dropped, for the journal has the truth.
 import asyncio
 import functools
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -75,6 +76,8 @@ class BrainLink:
         self._attaches = False
         self._ended: asyncio.Future[CarpalError | None] = asyncio.get_running_loop().create_future()
         self._ticking = asyncio.Event()
+        self._due = math.inf
+        """When the ticker looks again, unless it is woken."""
         self.asked_to_leave = False
         """The brain drained, and the link ended for that reason."""
 
@@ -115,7 +118,8 @@ class BrainLink:
         for event in self._link.events():
             await self._take(event, group)
         self._flush()
-        self._ticking.set()
+        if self._link.next_tick() < self._due:  # most of what comes only puts it off
+            self._ticking.set()
 
     async def _take(self, event: Event, group: asyncio.TaskGroup) -> None:
         match event:
@@ -196,7 +200,7 @@ class BrainLink:
 
     async def _tick(self, group: asyncio.TaskGroup) -> None:
         while not self._ended.done():
-            due = self._link.next_tick()
+            self._due = due = self._link.next_tick()
             self._ticking.clear()
             try:
                 async with asyncio.timeout(max(0.0, due - time.monotonic())):
