@@ -24,6 +24,11 @@ from carpal.v1 import hand_pb2, orchestrator_pb2
 log = logging.getLogger(__name__)
 
 _HAND_IS_GONE = {Reason.HAND_NOT_FOUND, Reason.HAND_GONE}
+_OF_THIS_BRAIN = {
+    Reason.IDENTITY_INVALID, Reason.CERTIFICATE_EXPIRED, Reason.IDENTITY_REVOKED,
+    Reason.ROLE_NOT_ALLOWED,
+}  # fmt: skip
+"""What the brain that has the daemon's link says of the one that asks: nothing of the call."""
 
 
 class CallOnHand:
@@ -55,7 +60,11 @@ class CallOnHand:
         while True:
             try:
                 return await self._ask_once()
-            except Unreachable as error:
+            except CarpalError as error:
+                if error.reason is Reason.STALE_EPOCH:
+                    raise
+                if not isinstance(error, Unreachable) and error.reason not in _OF_THIS_BRAIN:
+                    return self._refused(error)
                 self._line.lose()
                 if self._line.given_up:
                     return self._gave_up(error.message)
@@ -66,10 +75,6 @@ class CallOnHand:
                     extra={"hand": self._line.hand.hand_id, "error": str(error)},
                 )
                 await self._fleet.directory.wait_change(backoff.next())
-            except CarpalError as error:
-                if error.reason is Reason.STALE_EPOCH:
-                    raise
-                return self._refused(error)
 
     async def _ask_once(self) -> list[New]:
         if self._sent or self._line.to_claim:

@@ -105,6 +105,26 @@ async def test_a_refusal_settles_the_call_as_what_it_means(
     assert words in told["content"][0]["text"]
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        Reason.CERTIFICATE_EXPIRED,
+        Reason.IDENTITY_INVALID,
+        Reason.IDENTITY_REVOKED,
+        Reason.ROLE_NOT_ALLOWED,
+    ],
+)
+async def test_what_another_brain_says_of_this_one_settles_no_call(
+    driven: Stage, reason: Reason
+) -> None:
+    """The call runs meanwhile: "not run" would be untrue."""
+    await driven.hand()
+    driven.hands.script["execute"] = [refuse(reason, "who are you"), [result("done")]]
+    (told,) = await driven.settle(await driven.call())
+    assert (told["outcome"], told["content"][0]["text"]) == ("ok", "done")
+    assert driven.hands.arms().count("execute") == 2
+
+
 async def test_a_call_that_was_never_sent_to_a_hand_that_is_gone_did_not_run(
     driven: Stage,
 ) -> None:
