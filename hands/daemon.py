@@ -15,6 +15,7 @@ import logging
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 
 from carpal import __version__
 from carpal.backoff import Backoff
@@ -85,6 +86,9 @@ class Daemon:
         """Every link that has not ended."""
         self._succeeding = asyncio.Lock()
         """Held while a successor is being made."""
+        self._greeting = asyncio.Lock()
+        """Held from a hello to its welcome. Of two on their way at once the later would not know
+        of the link that the earlier got, as a copy of this machine would not."""
         self._succeeded = asyncio.Event()
         self._stopping = False
 
@@ -199,6 +203,7 @@ class Daemon:
             older, self._link = self._link, link
             self._address = address
             await self._on_welcome(welcome)
+            await greeting.aclose()
             if welcomed is not None:
                 welcomed.set()
             if older is not None and older is not link:
@@ -206,8 +211,9 @@ class Daemon:
 
         proxy = self._way.to(address)
         dialled = dial(address, Role.BRAIN, shown, retry=False, proxy=proxy, follow=False)
-        async with dialled as channel:
+        async with dialled as channel, AsyncExitStack() as greeting:
             await connected(channel)
+            await greeting.enter_async_context(self._greeting)
             link = BrainLink(
                 at(channel),
                 f"the brain at {address}",

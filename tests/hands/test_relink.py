@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from brain.daemon_link import DaemonLink
 from carpal.errors import CarpalError, Denied, Unreachable
 from carpal.identity import Role
 from carpal.status import Reason
 from carpal.tls import Held, IdentityFiles, Shown
 from carpal.v1 import hand_pb2
+from carpal.v1 import orchestrator_pb2 as pb
 from hands.daemon import Daemon
 from tests.hands.fake_brain import Asked, FakeBrain, brain, next_reply
 from tests.hands.place import PATIENCE, Place, let_go, until
+from tests.pace import SCALE
 from tests.pki import Pki
 
 
@@ -167,3 +170,36 @@ async def test_a_brain_that_refuses_the_new_one_is_the_answer(
             await daemon.relink(pki.issue(Role.OPERATOR, "eve"))
         assert refused.value.reason is Reason.ROLE_NOT_ALLOWED
         await first.ask(list_hands=hand_pb2.ListHandsRequest())
+
+
+class SlowToWelcome(FakeBrain):
+    """Remembers each hello, and welcomes once it may."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.hellos: list[pb.Hello] = []
+        self.may = asyncio.Event()
+
+    async def _admit(self, link: DaemonLink, hello: pb.Hello, protocol: int) -> pb.Welcome:
+        self.hellos.append(hello)
+        await self.may.wait()
+        return await super()._admit(link, hello, protocol)
+
+
+async def test_a_second_hello_waits_for_the_first_ones_welcome_so_it_is_no_clones(
+    place: Place, pki: Pki
+) -> None:
+    """A brain takes for a copy whoever does not know of the link there is."""
+    async with (
+        brain(pki, "brain-1", kind=SlowToWelcome) as slow,
+        Linking(place, renewed(pki, "old"), slow).running() as daemon,
+    ):
+        assert isinstance(slow, SlowToWelcome)
+        await until(lambda: slow.hellos, "no hello came")
+        relinking = asyncio.create_task(daemon.relink(renewed(pki, "new")))
+        await asyncio.wait({relinking}, timeout=0.5 * SCALE)
+        assert len(slow.hellos) == 1
+        slow.may.set()
+        async with asyncio.timeout(PATIENCE):
+            await relinking
+        assert [hello.last_epoch for hello in slow.hellos] == [0, 1]
