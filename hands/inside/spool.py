@@ -4,9 +4,12 @@ A spool is a folder of pieces, files named by the offset of their first byte.
 So it says by itself what is in it, whoever looks and whenever: nothing else
 has to be kept. It holds a bounded number of bytes; what does not fit is left
 out, and the hole before the next piece is how much that was.
+
+It lies where the hand's own commands may write. What they plant in it, a pipe
+or a folder under a piece's name, is left out like what a broken disk does not
+give back: it holds up neither process and ends none.
 """
 
-import contextlib
 import os
 import shutil
 import time
@@ -20,6 +23,8 @@ _ROOM = 2 * PIECE
 """Bytes that must be free again before a full spool takes more: few long holes, not many short."""
 _LOOK = 0.02
 """Seconds between looks at whether a full spool has room again."""
+_ONLY_A_FILE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""A pipe in its place would be waited for; not so."""
 
 
 class Writer:
@@ -78,7 +83,7 @@ class Writer:
     def _begin(self, offset: int) -> None:
         self.close()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _ONLY_A_FILE
         self._file = os.open(self._folder / str(offset), flags, 0o600)
         self._piece = 0
 
@@ -108,14 +113,16 @@ def free(folder: Path, offset: int) -> None:
     for start, size in list(sizes.items())[:-1]:
         if start + size > offset or used - size < LIMIT // 2:
             return
-        (folder / str(start)).unlink(missing_ok=True)
+        try:
+            (folder / str(start)).unlink(missing_ok=True)
+        except OSError:
+            return  # a folder, say; it goes with the hand
         used -= size
 
 
 def remove(folder: Path) -> None:
-    """Remove the spool, if there is one."""
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(folder)
+    """Remove the spool, if there is one; what of it resists goes with the hand."""
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def held(folder: Path) -> int:
@@ -133,14 +140,14 @@ def _starts(folder: Path) -> list[int]:
 
 def _size(piece: Path) -> int:
     try:
-        return piece.stat().st_size
-    except FileNotFoundError:
+        return piece.lstat().st_size
+    except OSError:
         return 0
 
 
 def _read_piece(piece: Path, at: int, most: int) -> bytes:
     try:
-        file = os.open(piece, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        file = os.open(piece, os.O_RDONLY | _ONLY_A_FILE)
     except OSError:
         return b""  # freed just now
     try:

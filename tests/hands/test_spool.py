@@ -1,5 +1,6 @@
 """Output on disk: what is there says itself what is there, and what had no room is a hole."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,34 @@ def test_spools_that_nobody_asks_for_are_swept(tmp_path: Path) -> None:
         Writer(daemons.folder_of(tmp_path, call_id)).write(0, b"x")
     daemons.sweep(tmp_path, frozenset({"c2"}))
     assert [path.name for path in (tmp_path / "spool").iterdir()] == ["c2"]
+
+
+def test_what_a_command_plants_in_a_spool_holds_up_nobody_and_ends_nobody(tmp_path: Path) -> None:
+    """A pipe would be waited for in the daemon's loop; a folder or a circle would raise there."""
+    folder = daemons.folder_of(tmp_path, "c")
+    writer = Writer(folder)
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "0")
+    (folder / str(CHUNK)).mkdir()
+    (folder / "7").symlink_to("7")
+    writer.write(0, _chunk(0))
+    writer.write(CHUNK, _chunk(1))
+    assert spool.read(folder, 0, CHUNK) == (0, b"")
+    spool.held(folder)
+    writer = Writer(folder)
+    _fill(writer, range(2, 30))
+    spool.free(folder, 30 * CHUNK)
+    assert spool.read(folder, 8 * CHUNK, CHUNK)[1]
+
+
+def test_a_spool_that_cannot_be_removed_or_listed_keeps_no_daemon_from_starting(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "spool"
+    folder.write_text("a file")
+    daemons.sweep(tmp_path, frozenset())
+    folder.unlink()
+    folder.mkdir()
+    (folder / "c").write_text("a file")
+    daemons.sweep(tmp_path, frozenset())
+    spool.remove(folder / "c")
