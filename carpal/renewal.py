@@ -142,6 +142,9 @@ class Renewal:
             except (CarpalError, OSError) as error:
                 log.warning("not renewed", extra={"why": str(error)})
                 await self._rest()
+            except Exception:  # whoever signs has faults of its own; nobody else renews
+                log.exception("not renewed")
+                await self._rest()
             else:
                 log.info("renewed", extra={"expires": renewed.not_after.isoformat()})
                 self._backoff.reset()

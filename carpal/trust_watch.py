@@ -81,6 +81,10 @@ class TrustWatch:
                 if not self._away:
                     _log.warning("revocations not followed", extra={"why": str(error)})
                 self._away = True
+            except Exception:  # noqa: BLE001 - nobody else follows who is revoked from now on
+                if not self._away:
+                    _log.exception("revocations not followed")
+                self._away = True
             else:
                 if self._away:
                     _log.info("revocations followed again")

@@ -132,6 +132,24 @@ async def test_what_does_not_connect_is_tried_again_and_the_old_one_stays(
     running.cancel()
 
 
+async def test_a_fault_of_whoever_signs_does_not_end_renewing(
+    signs: Signs, files: IdentityFiles
+) -> None:
+    """A vault signs its own by its store, whose full disk is no OSError."""
+    signs.now = NOW + 14 * HOURS
+    old = files.identity()
+
+    def fails(request: bytes) -> bytes:
+        signs.issue = signs.chain
+        raise RuntimeError("database or disk is full")
+
+    signs.issue = fails
+    running = asyncio.create_task(signs.renewal(files).run())
+    await until(lambda: running.done() or files.identity() != old, "it was not renewed")
+    assert not running.done()
+    running.cancel()
+
+
 @pytest.mark.parametrize("saved", range(8))
 async def test_a_disk_that_is_full_leaves_a_usable_identity_and_it_is_tried_again_s13(
     signs: Signs, files: IdentityFiles, saved: int

@@ -169,10 +169,12 @@ class Vault(vault_pb2_grpc.VaultServicer):
 
     def __init__(self, told: types_pb2.SignedBytes) -> None:
         self.told = told
+        self.asked = 0
 
     async def GetTrust(
         self, request: vault_pb2.GetTrustRequest, context: Context
     ) -> vault_pb2.GetTrustResponse:
+        self.asked += 1
         return vault_pb2.GetTrustResponse(revocations=self.told)
 
 
@@ -214,6 +216,28 @@ async def test_a_restart_while_the_vault_is_away_forgets_no_revocation(
     path.write_bytes(listed(Pki(tmp_path / "x"), 9).SerializeToString())
     async with following(address, files, path) as damaged:
         assert damaged.version == 0
+
+
+async def test_following_goes_on_when_the_authorities_on_disk_were_damaged_for_a_while(
+    pki: Pki, tmp_path: Path
+) -> None:
+    """Nobody else follows: who is revoked after it would be let in for ever."""
+    victim, files = pki.issue(Role.DAEMON, "d").identity(), pki.issue(Role.BRAIN, "b")
+    service = Vault(listed(pki, 5))
+    async with (
+        vault(pki, service) as serving,
+        following(serving.address, files, tmp_path / REVOCATIONS) as held,
+    ):
+        await until(lambda: held.version == 5, held)
+        good = files.ca.read_bytes()
+        files.ca.write_bytes(b"torn")
+        asked = service.asked
+        async with asyncio.timeout(WAIT):
+            while service.asked < asked + 2:  # noqa: ASYNC110 - nothing announces it
+                await asyncio.sleep(0.05)
+        files.ca.write_bytes(good)
+        service.told = listed(pki, 6, victim.uri)
+        await until(lambda: is_refused(held, victim), held)
 
 
 async def test_an_identity_revoked_at_the_vault_is_refused_by_whoever_follows_it(
