@@ -166,8 +166,11 @@ class _Guard(grpc.aio.ServerInterceptor):
 
         async def behave(request: Any, context: Context) -> Any:
             try:
-                self._check(method, context)
-                return await inner(request, context)
+                identity = self._check(method, context)
+                if not handler.request_streaming:
+                    return await inner(request, context)
+                async with self._callers.held(identity):
+                    return await inner(request, context)
             except Exception as error:  # noqa: BLE001 - the one top-level boundary of an RPC
                 await _abort(method, context, error)
 

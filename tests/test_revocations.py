@@ -160,6 +160,46 @@ async def test_a_revoked_callers_open_stream_ends_and_its_connection_is_of_no_us
         theirs.cancel()
 
 
+class Uploads(Orchestrator):
+    """Reads what is sent, to its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came = asyncio.Event()
+
+    async def WriteBlob(
+        self, request_iterator: AsyncIterator[orchestrator.WriteBlobRequest], context: Context
+    ) -> orchestrator.WriteBlobResponse:
+        async for _ in request_iterator:
+            self.came.set()
+        return orchestrator.WriteBlobResponse()
+
+
+async def test_what_a_revoked_caller_still_sends_ends_too(
+    pki: Pki, revocations: Revocations
+) -> None:
+    """An RPC whose answer is one message may last as long as a stream of answers."""
+    files, service = pki.issue(Role.DAEMON, "d"), Uploads()
+    async with (
+        serve(
+            "127.0.0.1:0",
+            server_credentials(pki.issue(Role.BRAIN, "b")),
+            lambda to: register(to, service),
+            revocations=revocations,
+        ) as server,
+        dial(server.address, Role.BRAIN, files) as channel,
+    ):
+        upload = orchestrator_pb2_grpc.OrchestratorStub(channel).WriteBlob(timeout=WAIT)
+        await upload.write(orchestrator.WriteBlobRequest())
+        async with asyncio.timeout(WAIT):
+            await service.came.wait()
+        revocations.take(listed(pki, LATER, files.identity().uri), pki.ca_pem)
+        async with asyncio.timeout(AT_ONCE):
+            with pytest.raises(CarpalError) as caught, rpc_errors("the brain"):
+                await upload
+        assert caught.value.reason is Reason.IDENTITY_REVOKED
+
+
 class Vault(vault_pb2_grpc.VaultServicer):
     """Answers with a list, true or not."""
 
