@@ -72,6 +72,8 @@ class BrainLink:
         self._link = Link(Side.DAEMON, time.monotonic(), hello)
         self._outbox: Outbox[pb.DaemonMessage] = Outbox()
         self._answering: dict[int, asyncio.Task[None]] = {}
+        self._leaving: list[asyncio.Task[None]] = []
+        """Wait until the brain wants it to go."""
         self._capacity = hello.capacity
         self._attaches = False
         self._ended: asyncio.Future[CarpalError | None] = asyncio.get_running_loop().create_future()
@@ -93,7 +95,7 @@ class BrainLink:
                 await asyncio.wait({writer}, timeout=_FLUSH)
             finally:
                 self._stream.cancel()
-                for task in (writer, *tasks, *self._answering.values()):
+                for task in (writer, *tasks, *self._answering.values(), *self._leaving):
                     task.cancel()
         if error is not None:
             raise error
@@ -140,7 +142,7 @@ class BrainLink:
                 if lease_left > 0:
                     await self._inventory.contact()
             case PeerDraining(drain):
-                group.create_task(self._leave(drain))
+                self._leaving.append(group.create_task(self._leave(drain)))
             case Closed(error, reason):
                 log.info("link closed", extra={"peer": self._peer, "reason": reason})
                 self._end(error)

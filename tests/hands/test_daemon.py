@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from carpal.errors import CarpalError
+from carpal.errors import CarpalError, refuse
 from carpal.proof import Token
 from carpal.status import Code, Reason
 from carpal.v1 import hand_pb2
@@ -163,6 +163,17 @@ async def test_a_brain_that_drains_is_left_for_another_and_calls_go_on(
             async for reply in replies:
                 last = reply
             assert last.execute.result.content == "up\ndone\n"
+
+
+async def test_a_brain_that_dies_while_it_drains_is_not_waited_for(
+    machine: Machine, one: FakeBrain
+) -> None:
+    async with machine.daemon():
+        asked = await one.link()
+        asked.link.drain("deploy", 3600.0)
+        await asked.ask(list_hands=hand_pb2.ListHandsRequest())
+        asked.link.end(refuse(Reason.UNAVAILABLE, "it died"))
+        await one.link()
 
 
 async def test_an_unknown_request_is_answered_with_its_id_not_with_silence(
