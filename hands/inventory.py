@@ -179,6 +179,9 @@ class Inventory:
         return None
 
     async def _end(self, row: HandRow) -> None:
+        if row.hand_id in self.making:
+            # What a hand type has begun it finishes: a hand would come to be after its release.
+            await asyncio.wait({self._tasks[row.hand_id]})
         keeper = self.keepers.pop(row.hand_id, None)
         if keeper is not None:
             self._tasks.pop(row.hand_id).cancel()

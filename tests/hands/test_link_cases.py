@@ -118,6 +118,29 @@ async def test_l09_a_link_that_drops_after_accept_and_before_the_reply_makes_one
         assert len(supervisors(machine.files.hands)) == 1
 
 
+async def test_a_hand_released_while_it_is_made_is_not_there_afterwards(
+    machine: Machine, one: FakeBrain
+) -> None:
+    """A driver that lost patience with it releases it, and it would belong to nobody."""
+    gated = Gated()
+    async with machine.daemon(hand_type=gated):
+        asked = await one.link()
+        made = asyncio.ensure_future(asked.provision("h"))
+        await gated.began.wait()
+        release = hand_pb2.ReleaseRequest(driver=asked.driver, hand_id="h")
+        released = asyncio.ensure_future(asked.ask(release=release))
+        await asked.ask(list_hands=hand_pb2.ListHandsRequest())  # that came after the other
+        gated.gate.set()
+        await asyncio.wait({made})
+        assert (await released).release.ended
+        assert not supervisors(machine.files.hands)
+        listed = await asked.ask(list_hands=hand_pb2.ListHandsRequest())
+        assert not listed.list_hands.hands
+        with pytest.raises(CarpalError) as caught:
+            await asked.provision("h")
+        assert caught.value.reason is Reason.HAND_GONE
+
+
 async def test_l09_a_link_that_drops_after_accept_and_before_the_reply_starts_one_process(
     machine: Machine, one: FakeBrain
 ) -> None:
