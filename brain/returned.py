@@ -61,19 +61,26 @@ class Returns:
                 for hand in listed.hands:
                     if hand.lost or hand.open_call_ids or hand.unacknowledged_call_ids:
                         for session_id in hand.session_ids:
-                            group.create_task(self._tell(session_id, daemon, hand.hand_id))
+                            group.create_task(
+                                self._tell(session_id, workspace, daemon, hand.hand_id)
+                            )
         except CarpalError as error:
             log.info("hands not listed", extra={"daemon": daemon, "error": str(error)})
 
-    async def _tell(self, session_id: str, daemon: str, hand_id: str) -> None:
-        """Wake a session that gave something of the hand up, unless its driver hears it."""
+    async def _tell(self, session_id: str, workspace: str, daemon: str, hand_id: str) -> None:
+        """Wake a session that gave something of the hand up, unless its driver hears it.
+
+        Whose hands a daemon has is its own word: of another workspace's it is not believed.
+        """
         try:
             for _ in range(_LOOKS):
                 with rpc_errors("sessiond"):
-                    if not await self._waits(session_id, hand_id):
-                        return
                     request = session_pb2.GetSessionRequest(session_id=session_id)
                     told = await self._sessions.GetSession(request, timeout=_STORE_LIMIT)
+                    if told.session.workspace != workspace:
+                        return
+                    if not await self._waits(session_id, hand_id):
+                        return
                     if not is_live(told.session.lease):
                         await self._wake(session_id, daemon, hand_id)
                         return
