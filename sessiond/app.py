@@ -65,7 +65,8 @@ async def run(
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.freeze()
     gc.set_threshold(_GARBAGE)
-    store = open_store(config.store, state)
+    # Beside the loop: it may look over the whole file, or wait for who holds it.
+    store = await asyncio.to_thread(open_store, config.store, state)
     async with running(store, loaded.identity.uri, blob_cap=config.blob_cap) as parts:
         service = SessionService(parts, Tickets(files))
         renewal = through_vault(files, config.vault)
