@@ -141,7 +141,8 @@ class CallOnHand:
             return [lost, *self._hand_lost(error.message)]
         if error.reason is Reason.CALL_CANCELLED:
             return [self._settled("cancelled", "cancelled before it ran")]
-        if isinstance(error, Broken):
+        # ID_REUSED: the hand knows the call, by an input that another brain wrote otherwise.
+        if isinstance(error, Broken) or error.reason is Reason.ID_REUSED:
             return [self._settled("interrupted", error.message, maybe=True, given_up=True)]
         return [self._settled("error", f"not run: {error.message}")]
 

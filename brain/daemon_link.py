@@ -36,6 +36,9 @@ from carpal.v1 import orchestrator_pb2 as pb
 
 log = logging.getLogger(__name__)
 
+_FLUSH = 2.0
+"""Seconds for the last messages, goodbye among them, to leave."""
+
 Admit = Callable[["DaemonLink", pb.Hello, int], Awaitable[pb.Welcome]]
 """Decides on a hello: raises a refusal or gives the welcome."""
 
@@ -69,12 +72,15 @@ class DaemonLink:
         """Run the link until it ends; raises the refusal or fault that ended it."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._write(context))  # ends when the outbox is closed and empty
+                writer = group.create_task(self._write(context))
                 ticker = group.create_task(self._tick())
                 reader = group.create_task(self._read(requests, admit))
                 await asyncio.shield(self._ended)
                 ticker.cancel()
                 reader.cancel()
+                # It ends when the outbox is closed and empty; or the daemon does not read.
+                await asyncio.wait({writer}, timeout=_FLUSH)
+                writer.cancel()
         finally:
             self.end(refuse(Reason.DAEMON_NOT_LINKED, f"the link of {self.daemon_id} ended"))
 

@@ -98,7 +98,8 @@ class HandLine:
             hand_id=self.hand.hand_id,
             call_id=call.call_id,
             name=call.name,
-            input=json.dumps(call.input).encode(),
+            # One text for one input: the hand tells by it that the call is the same.
+            input=json.dumps(call.input, sort_keys=True, separators=(",", ":")).encode(),
             output_offset=offset,
         )
         return self.ask("execute", request)

@@ -64,20 +64,36 @@ async def _once(
     """One stream, to its end: whether the brain took it, and what it broke with."""
     wanted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     sending = asyncio.create_task(_send(stream, opening, running, wanted))
+    reading = asyncio.create_task(_read(stream, running, read, wanted))
     try:
-        while isinstance(said := await stream.read(), pb.AttachResponse):
-            read(said.acknowledged_offset)
-            running.read(said.acknowledged_offset)
-            if not wanted.done():
-                wanted.set_result(said.acknowledged_offset)
-    except grpc.aio.AioRpcError as error:
-        return wanted.done(), error
+        await asyncio.wait({sending, reading}, return_when=asyncio.FIRST_COMPLETED)
+        if not reading.done():
+            sending.result()  # raises: the brain would wait for ever for what is not sent
+            await asyncio.wait({reading})
     finally:
         sending.cancel()
-        await asyncio.wait({sending})
+        reading.cancel()
+        await asyncio.wait({sending, reading})
     if not sending.cancelled():
         sending.result()
+    try:
+        reading.result()
+    except grpc.aio.AioRpcError as error:
+        return wanted.done(), error
     return True, None
+
+
+async def _read(
+    stream: AttachStream,
+    running: Running,
+    read: Callable[[int], None],
+    wanted: "asyncio.Future[int]",
+) -> None:
+    while isinstance(said := await stream.read(), pb.AttachResponse):
+        read(said.acknowledged_offset)
+        running.read(said.acknowledged_offset)
+        if not wanted.done():
+            wanted.set_result(said.acknowledged_offset)
 
 
 async def _send(

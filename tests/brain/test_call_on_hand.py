@@ -90,8 +90,8 @@ async def test_a_hand_that_dies_in_the_call_is_lost_in_the_log_too(driven: Stage
         (Reason.HAND_GONE, "lost", "may have partly happened"),
         (Reason.CALL_CANCELLED, "cancelled", "before it ran"),
         (Reason.INTERNAL, "interrupted", "may have partly happened"),
+        (Reason.ID_REUSED, "interrupted", "may have partly happened"),
         (Reason.INVALID_FIELD, "error", "not run"),
-        (Reason.ID_REUSED, "error", "not run"),
     ],
 )
 async def test_a_refusal_settles_the_call_as_what_it_means(

@@ -84,7 +84,7 @@ async def test_a_call_that_was_cut_off_at_the_limit_is_not_run(driven: Stage, mo
     model.replies = [uses("whole", "cut", stop_reason="max_tokens")]
     await run(driven, model)
     commands = [request.input for request in driven.hands.asked_for("execute")]
-    assert commands == [b'{"command": "whole"}']
+    assert commands == [b'{"command":"whole"}']
     texts = [d["content"][0]["text"] for d in data(driven, "agent.tool_result")]
     assert "cut at max_tokens" in texts[0]
 
