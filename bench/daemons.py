@@ -1,4 +1,4 @@
-"""Many daemons in one process, each with its identity, journal and link; only their hands echo.
+"""Many daemons in one process, each with its identity, journal and link; most of their hands echo.
 
 `python -m bench.daemons FOLDER FIRST COUNT BRAIN` dials with all of them at once when a line comes
 on its standard input, answers each further line with its memory in KiB, and ends at its end.
@@ -17,6 +17,7 @@ from pathlib import Path
 from bench.echo_hand import EchoType
 from carpal import coalesce
 from carpal.tls import IdentityFiles
+from hands.builtin.process import ProcessType
 from hands.daemon import Daemon
 from hands.inventory import open_inventory
 from hands.journal import Journal
@@ -108,14 +109,14 @@ async def _daemon(stack: AsyncExitStack, folder: Path, number: int, brain: str) 
     inventory = await stack.enter_async_context(
         open_inventory(
             journal=journal,
-            types={"echo": EchoType()},
+            types={"echo": EchoType(), "process": ProcessType()},
             folder=home / "hands",
             boot_id="boot",
             hands_max=64,
         )
     )
     return Daemon(
-        files,
+        lambda: files,
         HandService(inventory, name(number), "default"),
         inventory,
         labels={},

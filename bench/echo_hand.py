@@ -1,5 +1,6 @@
 """A hand that echoes, without a process: what is measured with it is the way there and back."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,30 +12,22 @@ from hands.api import (
     Health,
     Order,
     Outcome,
-    Output,
     Provisioned,
     Result,
     Step,
     Tool,
 )
 
-_BLOCK = bytes(range(33, 97)) * 1024
-"""64 KiB of a flood."""
-
 
 class EchoHand:
-    """Answers at once; `flood` gives as many bytes as it is asked for first."""
+    """Answers at once."""
 
     held: frozenset[str] = frozenset()
+    quiet = 0.0
 
     async def execute(self, call: Call) -> AsyncIterator[Step]:
         """See hands.api."""
-        size = 0
-        for _ in range(int(call.input.get("blocks", 0))):
-            yield Output(size, _BLOCK)
-            size += len(_BLOCK)
-        text = str(call.input.get("text", "")) or "done"
-        yield Result(Outcome.OK, text, output_bytes=size)
+        yield Result(Outcome.OK, str(call.input["text"]))
 
     def attach(self, call_id: str) -> AsyncIterator[Step]:
         """It holds none."""
@@ -51,8 +44,6 @@ class EchoHand:
 
     async def wait_lost(self) -> str:
         """Never."""
-        import asyncio
-
         await asyncio.Event().wait()
         return ""
 
@@ -68,12 +59,9 @@ class EchoType:
 
     def describe(self) -> Description:
         """See hands.api."""
-        text = {"type": "string"}
-        tools = [
-            Tool("echo", "Says it again.", _object({"text": text})),
-            Tool("flood", "Says much.", _object({"blocks": {"type": "integer"}})),
-        ]
-        return Description("echo", "Echoes.", tools, _object({}))
+        given = {"type": "object", "properties": {"text": {"type": "string"}}}
+        tool = Tool("echo", "Says it again.", given)
+        return Description("echo", "Echoes.", [tool], {"type": "object"})
 
     async def probe(self) -> Health:
         """See hands.api."""
@@ -91,6 +79,6 @@ class EchoType:
         """See hands.api."""
         return 0
 
-
-def _object(properties: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"type": "object", "properties": dict(properties)}
+    async def left(self, hand_id: str, folder: Path) -> Mapping[str, Result]:
+        """See hands.api."""
+        return {}

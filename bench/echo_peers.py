@@ -73,7 +73,7 @@ async def _until_it_answers(call: Call) -> None:
 async def _unary_client(port: int, files: IdentityFiles) -> AsyncIterator[Call]:
     data = PAYLOAD.encode()
     async with dial(f"127.0.0.1:{port}", Role.BRAIN, files) as channel:
-        method = channel.unary_unary(_METHOD)
+        method: Any = channel.unary_unary(_METHOD)
         yield lambda: method(data, timeout=_SECONDS)
 
 
@@ -139,9 +139,9 @@ async def _serve(kind: str, files: IdentityFiles) -> None:
             "ssl_cert_reqs": ssl.CERT_REQUIRED,
         }
     else:
-        server = MCPServer("echo")
-        server.tool()(echo)
-        app = server.streamable_http_app()
+        tools = MCPServer("echo")
+        tools.tool()(echo)
+        app = tools.streamable_http_app()
     print(listening.getsockname()[1], flush=True)
     await uvicorn.Server(uvicorn.Config(app, **options)).serve(sockets=[listening])
 
@@ -159,7 +159,7 @@ def _register(server: grpc.aio.Server) -> None:
     async def answer(request: bytes, _context: object) -> bytes:
         return request
 
-    handler = grpc.unary_unary_rpc_method_handler(answer)
+    handler: Any = grpc.unary_unary_rpc_method_handler(answer)
     service, _, method = _METHOD.lstrip("/").partition("/")
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler(service, {method: handler}),)

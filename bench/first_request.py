@@ -54,7 +54,7 @@ async def _one(it: World) -> float:
         after = (await http.get("/practice/requests", params={"after": seen})).json()["requests"]
     # The record is on the machine's monotonic clock; events have wall time.
     arrived = min(r["arrived"] for r in after) + time.time() - time.monotonic()
-    return (arrived - said.time.ToMicroseconds() / 1e6) * 1000
+    return float(arrived - said.time.ToMicroseconds() / 1e6) * 1000
 
 
 async def _hop(it: World) -> float:

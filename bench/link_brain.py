@@ -49,9 +49,9 @@ class LinkBrain:
             await asyncio.sleep(0.05)
         return sum(map(self.fleet.has, wanted))
 
-    async def provision(self, daemon: str) -> None:
-        """Give a daemon a hand to execute on."""
-        request = hand_pb2.ProvisionRequest(driver=_DRIVER, hand_id=new_id("hand"), type="echo")
+    async def provision(self, daemon: str, kind: str = "echo") -> None:
+        """Give a daemon a hand to execute on, in the place of the one before."""
+        request = hand_pb2.ProvisionRequest(driver=_DRIVER, hand_id=new_id("hand"), type=kind)
         async with aclosing(self._line(daemon).call("provision", request)) as answers:
             async for _ in answers:
                 pass
@@ -73,15 +73,18 @@ class LinkBrain:
             async for _ in answers:
                 pass
 
-    async def flood(self, daemon: str, blocks: int) -> int:
-        """One call that gives so many blocks of 64 KiB; how many bytes came."""
-        request = self._request(daemon, "flood", b'{"blocks": %d}' % blocks)
-        size = 0
+    async def flood(self, daemon: str, size: int) -> tuple[int, int]:
+        """One command of a process hand with so many bytes of output: what came, what was
+        counted as left out."""
+        given = b'{"command": "yes 0123456789abcdef | head -c %d"}' % size
+        request = self._request(daemon, "bash", given)
+        came = dropped = 0
         async with aclosing(self._line(daemon).call("execute", request)) as answers:
             async for answer in answers:
                 if answer.HasField("output"):
-                    size += len(answer.output.data) + answer.output.dropped_bytes
-        return size
+                    came += len(answer.output.data)
+                    dropped += answer.output.dropped_bytes
+        return came, dropped
 
     def _line(self, daemon: str):  # type: ignore[no-untyped-def] # Linked, which brain keeps to itself
         return self.fleet.linked(daemon, self._uri)
