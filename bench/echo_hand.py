@@ -31,7 +31,7 @@ class EchoHand:
 
     def attach(self, call_id: str) -> AsyncIterator[Step]:
         """It holds none."""
-        raise NotImplementedError
+        raise HandLost("an echo holds no call")
 
     async def cancel(self, call_id: str, grace: float) -> None:
         """It is over before that comes."""

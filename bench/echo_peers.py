@@ -64,7 +64,7 @@ async def _until_it_answers(call: Call) -> None:
         except (grpc.RpcError, httpx2.HTTPError):
             if time.monotonic() > until:
                 raise
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # a server that starts tells nobody
         else:
             return
 
@@ -110,7 +110,7 @@ async def _listening(port: int) -> None:
         except OSError:
             if time.monotonic() > until:
                 raise
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # a server that starts tells nobody
         else:
             writer.close()
             return

@@ -215,7 +215,7 @@ async def _storm(
             began = time.perf_counter()
             await brain.echo(name(0))
             taken.append(time.perf_counter() - began)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # calls now and then, not a load
 
     calling = asyncio.create_task(call())
     began = time.perf_counter()

@@ -46,7 +46,7 @@ class LinkBrain:
         while time.monotonic() < until:
             if sum(map(self.fleet.has, wanted)) == count:
                 break
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # the fleet tells nobody of a link
         return sum(map(self.fleet.has, wanted))
 
     async def provision(self, daemon: str, kind: str = "echo") -> None:
