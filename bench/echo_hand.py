@@ -9,6 +9,7 @@ from hands.api import (
     Call,
     Description,
     Hand,
+    HandLost,
     Health,
     Order,
     Outcome,

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import secrets
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, timedelta
 from pathlib import Path
@@ -85,18 +86,10 @@ def drain(*, found: Found, name: str, reason: str, lift: bool, as_json: bool) ->
         daemon_id=check_name(name, "NAME"), reason=reason, lift=lift
     )
 
-    async def ask(brain: "OrchestratorAsyncStub") -> orchestrator_pb2.DrainDaemonResponse:
-        return await brain.DrainDaemon(request, timeout=ANSWER_SECONDS)
+    async def ask(brain: "OrchestratorAsyncStub") -> orchestrator_pb2.DaemonInfo:
+        return (await brain.DrainDaemon(request, timeout=ANSWER_SECONDS)).daemon
 
-    async def main(stop: asyncio.Event) -> None:
-        async with connect(found) as operator:
-            answer: orchestrator_pb2.DrainDaemonResponse = await operator.ask_a_brain(
-                ask, no_brain="no brain is live, so nobody reaches the daemons"
-            )
-        row = daemon_row(answer.daemon)
-        click.echo(json.dumps(row) if as_json else daemon_text(row))
-
-    process.run(main)
+    _decide(found, ask, as_json=as_json)
 
 
 @fleet.command()
@@ -115,15 +108,26 @@ def quarantine(*, found: Found, name: str, reason: str, lift: bool, as_json: boo
         daemon_id=check_name(name, "NAME"), reason=reason, lift=lift
     )
 
-    async def ask(brain: "OrchestratorAsyncStub") -> orchestrator_pb2.QuarantineDaemonResponse:
-        return await brain.QuarantineDaemon(request, timeout=ANSWER_SECONDS)
+    async def ask(brain: "OrchestratorAsyncStub") -> orchestrator_pb2.DaemonInfo:
+        return (await brain.QuarantineDaemon(request, timeout=ANSWER_SECONDS)).daemon
+
+    _decide(found, ask, as_json=as_json)
+
+
+def _decide(
+    found: Found,
+    ask: "Callable[[OrchestratorAsyncStub], Awaitable[orchestrator_pb2.DaemonInfo]]",
+    *,
+    as_json: bool,
+) -> None:
+    """Ask a brain for what is decided of a daemon, and show the daemon as it is then."""
 
     async def main(stop: asyncio.Event) -> None:
         async with connect(found) as operator:
-            answer: orchestrator_pb2.QuarantineDaemonResponse = await operator.ask_a_brain(
+            daemon: orchestrator_pb2.DaemonInfo = await operator.ask_a_brain(
                 ask, no_brain="no brain is live, so nobody reaches the daemons"
             )
-        row = daemon_row(answer.daemon)
+        row = daemon_row(daemon)
         click.echo(json.dumps(row) if as_json else daemon_text(row))
 
     process.run(main)
