@@ -11,11 +11,14 @@ import grpc
 from bench.daemons import name
 from bench.echo_peers import PAYLOAD
 from bench.sessiond_process import sessiond
+from brain.admission import Admission
 from brain.directory import Directory
 from brain.fleet import Fleet
 from brain.hands_at import Peers
 from brain.leases import LeaseKeeper
+from brain.links import Links
 from brain.orchestrator import OrchestratorService
+from brain.planned import PlannedEnds
 from brain.watch import WatchHub
 from carpal.client import dial
 from carpal.identity import Role
@@ -119,9 +122,16 @@ async def link_brain(folder: Path, files: IdentityFiles) -> AsyncIterator[LinkBr
             peers = Peers(files)
             stack.push_async_callback(peers.close)
             directory = Directory(sessions)
-            fleet = Fleet(directory, keeper, peers, me)
+            planned = PlannedEnds(lambda: me.not_after)
+            fleet = Fleet(directory, Links(directory, keeper, me, planned), peers, me)
             service = OrchestratorService(
-                sessions, fleet, WatchHub(), peers, me=me, lease_left=lambda: _TERM
+                sessions,
+                fleet,
+                Admission(fleet, me),
+                WatchHub(),
+                peers,
+                me=me,
+                lease_left=lambda: _TERM,
             )
 
             def register(server: grpc.aio.Server) -> None:
@@ -135,9 +145,9 @@ async def link_brain(folder: Path, files: IdentityFiles) -> AsyncIterator[LinkBr
                 working = [
                     group.create_task(keeper.run()),
                     group.create_task(directory.follow_daemons()),
-                    group.create_task(directory.follow_brains(fleet.tell_brains)),
+                    group.create_task(directory.follow_brains(fleet.links.tell_brains)),
                 ]
                 yield LinkBrain(fleet, server.address, me.uri)
-                fleet.end_links(None)
+                fleet.links.end(None)
                 for task in working:
                     task.cancel()

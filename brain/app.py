@@ -10,14 +10,17 @@ from typing import Annotated, NamedTuple
 import grpc
 import msgspec
 
+from brain.admission import Admission
 from brain.directory import Directory
 from brain.enrollment import EnrollmentService
 from brain.fleet import ORPHAN_MARGIN, Fleet
 from brain.hands_at import Peers
 from brain.leases import LeaseKeeper
+from brain.links import Links
 from brain.log import Appender
 from brain.model import Model
 from brain.orchestrator import OrchestratorService
+from brain.planned import PlannedEnds
 from brain.presence import Presence
 from brain.relay import HandRelay
 from brain.returned import Returns
@@ -96,25 +99,19 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             log.warning("no key for the model: set ANTHROPIC_API_KEY, or every call of it fails")
         keeper = LeaseKeeper(sessions, config.lease_term)
         hub, appender, directory = WatchHub(), Appender(sessions), Directory(sessions)
-        fleet = Fleet(
-            directory,
-            keeper,
-            peers,
-            me,
-            heartbeat=config.heartbeat,
-            link_age=config.link_age,
-            orphan_margin=config.orphan_margin,
-            expires=lambda: files.identity().not_after,
-        )
+        planned = PlannedEnds(lambda: files.identity().not_after, config.link_age)
+        links = Links(directory, keeper, me, planned)
+        fleet = Fleet(directory, links, peers, me, config.orphan_margin)
+        admission = Admission(fleet, me, config.heartbeat)
         presence = Presence(keeper, config.name)
         orchestrator = OrchestratorService(
-            sessions, fleet, hub, peers, me=me, lease_left=presence.left
+            sessions, fleet, admission, hub, peers, me=me, lease_left=presence.left
         )
         enrollment = EnrollmentService(vault, lambda: directory.brains, files, trust.revocations)
         scheduler = Scheduler(
             sessions, keeper, appender, fleet, hub, model=model, hand_idle=config.hand_idle
         )
-        services = _Services(orchestrator, HandRelay(fleet), enrollment, fleet)
+        services = _Services(orchestrator, HandRelay(fleet), enrollment, links)
         address, enroll = await _listen(stack, config, files, services, trust.revocations)
         keeper.address = config.advertise or address
         presence.attributes["enroll"] = config.advertise_enroll or enroll
@@ -123,7 +120,7 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             announce(ready_fd, address=keeper.address, name=me.name, **presence.attributes)
             log.info("brain serves", extra={"address": keeper.address, "brain": me.name})
 
-        returns = Returns(fleet, sessions)
+        returns = Returns(fleet, admission.came, sessions)
         parts = _Parts(keeper, appender, fleet, presence, scheduler, trust, renewal, returns)
         await _work(stop, parts, ready)
 
@@ -132,7 +129,7 @@ class _Services(NamedTuple):
     orchestrator: OrchestratorService
     relay: HandRelay
     enrollment: EnrollmentService
-    fleet: Fleet
+    links: Links
 
 
 class _Parts(NamedTuple):
@@ -180,7 +177,7 @@ async def _listen(
         server_credentials(files),
         register,
         revocations=revocations,
-        drain=lambda: services.fleet.leave("the brain stops"),
+        drain=lambda: services.links.leave("the brain stops"),
     )
     enrolling = serve(config.enroll_listen, shown, register_enrollment, authorize=False)
     server = await stack.enter_async_context(serving)
@@ -202,18 +199,18 @@ async def _work(stop: asyncio.Event, parts: _Parts, ready: Callable[[], None]) -
             group.create_task(parts.appender.run()),
             group.create_task(parts.keeper.run()),
             group.create_task(fleet.directory.follow_daemons()),
-            group.create_task(fleet.directory.follow_brains(fleet.tell_brains)),
+            group.create_task(fleet.directory.follow_brains(fleet.links.tell_brains)),
             group.create_task(parts.returns.run()),
         ]
         lost = refuse(Reason.UNAVAILABLE, "this brain lost its lease")
-        present = group.create_task(presence.run(lambda: fleet.end_links(lost)))
+        present = group.create_task(presence.run(lambda: fleet.links.end(lost)))
         # A session driven before the directory is here would find no daemon anywhere.
         await until_stopped(stop, group.create_task(fleet.directory.loaded.wait()), *tasks)
         driving = group.create_task(parts.scheduler.run())
         ready()
         await until_stopped(stop, driving, present, *tasks)
         # While leases can still be given up: sessions are released, daemons go elsewhere.
-        leaving = group.create_task(fleet.leave("the brain stops"))
+        leaving = group.create_task(fleet.links.leave("the brain stops"))
         driving.cancel()
         await asyncio.gather(driving, leaving, return_exceptions=True)
         present.cancel()

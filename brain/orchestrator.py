@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 
 from brain import attach
+from brain.admission import Admission
 from brain.daemon_link import DaemonLink
 from brain.fleet import Fleet
 from brain.gate import Record, refused
@@ -42,6 +43,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         self,
         sessions: "session_pb2_grpc.SessionAsyncStub",
         fleet: Fleet,
+        admission: Admission,
         hub: WatchHub,
         peers: Peers,
         *,
@@ -50,6 +52,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
     ) -> None:
         self._sessions = sessions
         self._fleet = fleet
+        self._admission = admission
         self._hub = hub
         self._peers = peers
         self._me = me
@@ -61,16 +64,16 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         """One daemon's control stream, for as long as it lasts."""
         link = DaemonLink(caller(context), self._lease_left)
         try:
-            await link.serve(request_iterator, context, self._fleet.admit)
+            await link.serve(request_iterator, context, self._admission.admit)
         finally:
-            await self._fleet.left(link)
+            await self._fleet.links.left(link)
 
     async def Attach(  # type: ignore[override] # it writes by context, which the stubs leave out
         self, request_iterator: AsyncIterator[pb.AttachRequest], context: Context
     ) -> None:
         """One call's large output, for as long as somebody reads it."""
         opening = await attach.opening(request_iterator)
-        link = self._fleet.link_of(caller(context))
+        link = self._fleet.links.of(caller(context))
         if link is None:
             raise not_here(opening)
         await link.attach(opening, request_iterator, context)
@@ -113,7 +116,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
             elsewhere = {each.address for each in known.values() if self._is_elsewhere(each)}
             for told in await asyncio.gather(*(self._told_at(a, workspace) for a in elsewhere)):
                 known |= {each.daemon_id: each for each in told if each.daemon_id in known}
-            for name, record in (await self._fleet.gate.told(workspace)).items():
+            for name, record in (await self._admission.gate.told(workspace)).items():
                 if name in known:
                     _mark(known[name], record)
         return pb.ListDaemonsResponse(daemons=list(known.values()))
@@ -126,10 +129,12 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         info = self._fleet.daemon(request.daemon_id, who.workspace)
         state = "lifted" if request.lift else "quarantined"
         record = Record(state, " ".join(request.reason.split())[:_REASON_MAX], who.uri)
-        await self._fleet.gate.decide(info.daemon_id, who.workspace, record)
+        await self._admission.gate.decide(info.daemon_id, who.workspace, record)
         log.warning(state, extra={"daemon": info.daemon_id, "by": who.uri, "why": record.reason})
         if not request.lift:
-            await self._fleet.cut(info, refused(info.daemon_id, record.reason or "by an operator"))
+            await self._fleet.links.cut(
+                info, refused(info.daemon_id, record.reason or "by an operator")
+            )
         _mark(info, record)
         return pb.QuarantineDaemonResponse(daemon=info)
 

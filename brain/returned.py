@@ -38,8 +38,15 @@ _TYPES = ("agent.tool_result", "hand.late_result", "hand.lost", "hand.released")
 class Returns:
     """Looks at each daemon that linked here, once a link."""
 
-    def __init__(self, fleet: Fleet, sessions: "session_pb2_grpc.SessionAsyncStub") -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        came: "asyncio.Queue[tuple[str, str]]",
+        sessions: "session_pb2_grpc.SessionAsyncStub",
+    ) -> None:
+        """`came`: daemons with something to tell, and their workspaces."""
         self._fleet = fleet
+        self._came = came
         self._sessions = sessions
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
@@ -47,7 +54,7 @@ class Returns:
         """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
-                group.create_task(self._look(*await self._fleet.came.get()))
+                group.create_task(self._look(*await self._came.get()))
 
     async def _look(self, daemon: str, workspace: str) -> None:
         """Wake whoever must hear of a daemon's hands; the next link looks anew."""

@@ -3,15 +3,19 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import grpc
 
+from brain.admission import Admission
 from brain.directory import Directory
 from brain.fleet import Fleet
 from brain.hands_at import Peers
 from brain.leases import LeaseKeeper
+from brain.links import Links
 from brain.orchestrator import OrchestratorService
+from brain.planned import PlannedEnds
 from brain.relay import HandRelay
 from brain.watch import WatchHub
 from carpal.client import dial
@@ -31,10 +35,13 @@ LAST = 2**62
 class Brain:
     """One brain's fleet and what it serves."""
 
-    def __init__(self, sessions: Serving, name: str, fleet: Fleet, hub: WatchHub) -> None:
+    def __init__(
+        self, sessions: Serving, name: str, fleet: Fleet, keeper: LeaseKeeper, hub: WatchHub
+    ) -> None:
         self.sessions = sessions
         self.name = name
         self.fleet = fleet
+        self.keeper = keeper
         self.hub = hub
         self.address = ""
 
@@ -59,16 +66,20 @@ async def brain(
     sessions: Serving,
     name: str = "brain-1",
     revocations: Revocations | None = None,
-    **options: Any,
+    expires: Callable[[], datetime] | None = None,
+    link_age: float = 0.0,
 ) -> AsyncIterator[Brain]:
-    """A brain that serves; `options` are the fleet's."""
+    """A brain that serves."""
     stub = await sessions.brain(name)
     files = sessions.pki.issue(Role.BRAIN, name)
     me = files.load().identity
     directory, keeper, hub = Directory(stub), LeaseKeeper(stub, 10.0), WatchHub()
     peers = Peers(files)
-    fleet = Fleet(directory, keeper, peers, me, **options)
-    orchestrator = OrchestratorService(stub, fleet, hub, peers, me=me, lease_left=lambda: 10.0)
+    planned = PlannedEnds(expires or (lambda: me.not_after), link_age)
+    fleet = Fleet(directory, Links(directory, keeper, me, planned), peers, me)
+    orchestrator = OrchestratorService(
+        stub, fleet, Admission(fleet, me), hub, peers, me=me, lease_left=lambda: 10.0
+    )
 
     def register(server: grpc.aio.Server) -> None:
         orchestrator_pb2_grpc.add_OrchestratorServicer_to_server(orchestrator, server)
@@ -78,11 +89,11 @@ async def brain(
         "127.0.0.1:0",
         server_credentials(files),
         register,
-        drain=lambda: fleet.leave("it stops"),
+        drain=lambda: fleet.links.leave("it stops"),
         revocations=revocations,
     )
     async with serving as server:
-        made = Brain(sessions, name, fleet, hub)
+        made = Brain(sessions, name, fleet, keeper, hub)
         made.address = keeper.address = server.address
         following = asyncio.create_task(directory.follow_daemons())
         try:

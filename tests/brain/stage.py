@@ -15,7 +15,9 @@ from brain.driver import Driver
 from brain.fleet import Fleet
 from brain.hands_at import HandConnection, Peers
 from brain.leases import LeaseKeeper
+from brain.links import Links
 from brain.log import Appender
+from brain.planned import PlannedEnds
 from brain.transcript import New
 from brain.watch import WatchHub
 from carpal.errors import refuse
@@ -114,7 +116,8 @@ class ScriptedFleet(Fleet):
     """The fleet, but every way to a daemon leads to the scripted hands."""
 
     def __init__(self, directory: Directory, keeper: LeaseKeeper, peers: Peers) -> None:
-        super().__init__(directory, keeper, peers, ME)
+        links = Links(directory, keeper, ME, PlannedEnds(lambda: ME.not_after))
+        super().__init__(directory, links, peers, ME)
         self.hands = Hands()
 
     async def connection(self, daemon_id: str, workspace: str) -> HandConnection:

@@ -87,7 +87,7 @@ async def test_daemons_of_a_brain_that_stops_are_asked_before_its_port_closes_l3
 ) -> None:
     async with brain(sessions) as one, AsyncExitStack() as stack:
         daemons = [await stack.enter_async_context(linked(one, f"d{n}")) for n in range(3)]
-        leaving = asyncio.create_task(one.fleet.leave("deploy"))
+        leaving = asyncio.create_task(one.fleet.links.leave("deploy"))
         for daemon in daemons:
             drain = await _drained(daemon)
             assert drain.reason == "deploy"

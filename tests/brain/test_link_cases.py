@@ -88,7 +88,7 @@ async def test_l06_of_two_links_that_come_at_once_the_one_with_the_higher_epoch_
     one: Brain,
 ) -> None:
     """L06: whichever of them the brain hears of first."""
-    acquire = one.fleet._keeper.acquire
+    acquire = one.keeper.acquire
     first, second = asyncio.Event(), asyncio.Event()
 
     async def late(*args: str, **more: object) -> object:
@@ -98,7 +98,7 @@ async def test_l06_of_two_links_that_come_at_once_the_one_with_the_higher_epoch_
             await second.wait()
         return lease
 
-    one.fleet._keeper.acquire = late  # type: ignore[method-assign, assignment]
+    one.keeper.acquire = late  # type: ignore[method-assign, assignment]
     older = asyncio.create_task(refusal(one))
     await first.wait()
     async with linked(one) as newer:

@@ -86,7 +86,7 @@ async def test_another_workspaces_session_is_not_there_to_wake_or_watch(
 async def test_moments_reach_a_watcher_here_and_at_another_brain(one: Brain, ada: Any) -> None:
     await create(one.sessions)
     async with brain(one.sessions, "brain-2") as two:
-        lease, _ = await two.fleet._keeper.acquire("session/sesn_1")
+        lease, _ = await two.keeper.acquire("session/sesn_1")
         watch = ada.Watch(pb.WatchRequest(session_id="sesn_1"), timeout=WAIT)
         async with asyncio.timeout(WAIT):
             while not (one.hub._watchers and two.hub._watchers):
@@ -96,7 +96,7 @@ async def test_moments_reach_a_watcher_here_and_at_another_brain(one: Brain, ada
         one.hub.tell("sesn_1", pb.WatchResponse(phase=pb.Phase(name="idle")))
         assert (await watch.read()).phase.name == "idle"
         watch.cancel()
-        await two.fleet._keeper.release(lease)
+        await two.keeper.release(lease)
 
 
 async def test_hands_are_listed_and_daemons_that_do_not_say_are_named(one: Brain, ada: Any) -> None:

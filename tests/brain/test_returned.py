@@ -60,7 +60,7 @@ async def test_a_session_is_woken_by_a_daemon_of_its_own_workspace_alone(
 ) -> None:
     fleet, sessions = Returning(), Sessions()
     stub = cast("session_pb2_grpc.SessionAsyncStub", sessions)
-    running = asyncio.create_task(Returns(cast("Fleet", fleet), stub).run())
+    running = asyncio.create_task(Returns(cast("Fleet", fleet), fleet.came, stub).run())
     fleet.came.put_nowait(("d", workspace))
     await until(lambda: sessions.looked, "it did not look")
     for _ in range(10):

@@ -16,7 +16,8 @@ async def test_fifty_tasks_that_send_at_once_have_all_delivered_in_order_by_one_
 ) -> None:
     tasks, each = 50, 20
     async with brain(sessions) as one, linked(one) as daemon:
-        link = one.fleet._links["d1"]
+        link = one.fleet.links.get("d1")
+        assert link is not None
 
         async def send(task: int) -> None:
             for number in range(each):

@@ -1,0 +1,87 @@
+"""Whether a daemon that says hello may link here, and what it is told if so."""
+
+import asyncio
+
+from brain.clones import Machine
+from brain.daemon_link import DaemonLink
+from brain.fleet import Fleet
+from brain.gate import Gate
+from brain.hands_at import one
+from carpal.errors import refuse
+from carpal.identity import Identity
+from carpal.status import Reason
+from carpal.v1 import hand_pb2
+from carpal.v1 import orchestrator_pb2 as pb
+
+HEARTBEAT = 5.0
+"""Seconds between heartbeats on a link; silence of three ends it."""
+
+CAPABILITIES = frozenset({"claim", "replay", "attach"})
+"""Link capabilities this brain has."""
+
+
+class Admission:
+    """From hello to welcome."""
+
+    def __init__(self, fleet: Fleet, me: Identity, heartbeat: float = HEARTBEAT) -> None:
+        """`heartbeat` is in seconds."""
+        self.gate = Gate(fleet.directory.sessions, me.uri)
+        self.came: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        """Daemons that linked with something to reconcile, and their workspaces."""
+        self._fleet = fleet
+        self._me = me
+        self._heartbeat = heartbeat
+
+    async def admit(self, link: DaemonLink, hello: pb.Hello, protocol: int) -> pb.Welcome:
+        """Register a daemon's link, or refuse it; an older link is superseded."""
+        name, workspace = link.daemon_id, link.identity.workspace
+        if hello.daemon_id != name:
+            raise refuse(
+                Reason.NAME_MISMATCH,
+                f"hello says {hello.daemon_id!r}, the certificate {name!r}",
+            )
+        if self._fleet.links.leaving:
+            raise refuse(Reason.UNAVAILABLE, "this brain stops", action="dial another brain")
+        await self.gate.check(
+            name,
+            workspace,
+            new=_machine(hello, hello.last_epoch),
+            first=self._first(name),
+            answers=lambda: self._answer(name, workspace),
+        )
+        epoch = await self._fleet.links.take(link)
+        if hello.unsettled:
+            self.came.put_nowait((name, workspace))
+        welcome = pb.Welcome(
+            protocol=protocol,
+            epoch=epoch,
+            capabilities=sorted(CAPABILITIES & set(hello.capabilities)),
+            brains=self._fleet.directory.brains,
+            brain=self._me.name,
+        )
+        welcome.heartbeat_interval.FromMilliseconds(int(self._heartbeat * 1000))
+        welcome.silence_limit.FromMilliseconds(int(3 * self._heartbeat * 1000))
+        welcome.server_time.GetCurrentTime()
+        return welcome
+
+    def _first(self, name: str) -> Machine | None:
+        """The machine that has the daemon's link now, here or elsewhere."""
+        links = self._fleet.links
+        if link := links.get(name):
+            return _machine(link.hello, links.epoch(name))
+        row = self._fleet.directory.daemons.get(name)
+        if row is None or not row.live or row.lease.holder == self._me.uri:
+            return None
+        said = row.lease.attributes
+        return Machine(
+            said.get("instance", ""), said.get("boot", ""), said.get("journal", ""), row.lease.epoch
+        )
+
+    async def _answer(self, name: str, workspace: str) -> None:
+        """Have the daemon that is linked now answer; raises when it does not."""
+        connection = await self._fleet.connection(name, workspace)
+        await one(connection.call("describe", hand_pb2.DescribeRequest()))
+
+
+def _machine(hello: pb.Hello, epoch: int) -> Machine:
+    return Machine(hello.instance_id, hello.boot_id, hello.journal_id, epoch)
