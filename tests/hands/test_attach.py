@@ -14,39 +14,20 @@ from carpal.v1 import orchestrator_pb2 as pb
 from hands.dispatch import INLINE
 from hands.inside import spool
 from hands.inside.output import KEEP
-from tests.hands.fake_brain import Asked, FakeBrain, brain
+from tests.hands.fake_brain import Asked, FakeBrain
 from tests.hands.machine import Machine
 from tests.hands.place import PATIENCE, let_go, until
 from tests.hands.test_output import BIG, COUNT, counted
-from tests.pki import Pki
 
 FLOOD = "head -c 100000000 /dev/zero"
 """More than any stream and any spool takes."""
 
 
 @pytest.fixture
-def pki(tmp_path: Path) -> Pki:
-    """A trust domain."""
-    return Pki(tmp_path / "pki")
-
-
-@pytest.fixture
-async def one(pki: Pki) -> AsyncIterator[FakeBrain]:
-    """A brain."""
-    async with brain(pki, "brain-1") as serving:
-        yield serving
-
-
-@pytest.fixture
-async def machine(pki: Pki, tmp_path: Path, one: FakeBrain) -> AsyncIterator[Machine]:
-    """A machine enrolled with that brain, with the daemon running."""
-    enrolled = Machine(pki, tmp_path / "state")
-    enrolled.dials(one.address)
-    try:
-        async with enrolled.daemon():
-            yield enrolled
-    finally:
-        enrolled.kill_hands()
+async def machine(machine: Machine) -> AsyncIterator[Machine]:
+    """The machine, with its daemon running."""
+    async with machine.daemon():
+        yield machine
 
 
 @pytest.fixture

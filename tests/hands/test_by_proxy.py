@@ -19,10 +19,9 @@ from carpal.tls import IdentityFiles, Shown
 from hands import app
 from hands.enroll import asking, enroll
 from tests.connect_proxy import ConnectProxy, connect_proxy
-from tests.hands.fake_brain import FakeBrain, brain
+from tests.hands.fake_brain import FakeBrain
 from tests.hands.machine import Machine
 from tests.hands.place import PATIENCE
-from tests.pki import Pki
 from tests.trust import trust
 
 NAME = "brain.test:7441"
@@ -38,17 +37,10 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def pki(tmp_path: Path) -> Pki:
-    """A trust domain."""
-    return Pki(tmp_path / "pki")
-
-
-@pytest.fixture
-async def one(pki: Pki) -> AsyncIterator[FakeBrain]:
+def one(one: FakeBrain) -> FakeBrain:
     """A brain, known by a name."""
-    async with brain(pki, "brain-1") as serving:
-        serving.brains = [NAME]
-        yield serving
+    one.brains = [NAME]
+    return one
 
 
 @pytest.fixture
@@ -59,12 +51,10 @@ async def proxy(one: FakeBrain) -> AsyncIterator[ConnectProxy]:
 
 
 @pytest.fixture
-async def machine(pki: Pki, tmp_path: Path, one: FakeBrain) -> AsyncIterator[Machine]:
+def machine(machine: Machine) -> Machine:
     """A machine behind it."""
-    enrolled = Machine(pki, tmp_path / "state")
-    enrolled.dials(NAME)
-    yield enrolled
-    enrolled.kill_hands()
+    machine.dials(NAME)
+    return machine
 
 
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "CARPAL_PROXY"])

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -21,28 +20,6 @@ from tests.hands.machine import Machine
 from tests.hands.place import PATIENCE, let_go, until
 from tests.pace import SCALE
 from tests.pki import Pki
-
-
-@pytest.fixture
-def pki(tmp_path: Path) -> Pki:
-    """A trust domain."""
-    return Pki(tmp_path / "pki")
-
-
-@pytest.fixture
-async def one(pki: Pki) -> AsyncIterator[FakeBrain]:
-    """A brain."""
-    async with brain(pki, "brain-1") as serving:
-        yield serving
-
-
-@pytest.fixture
-async def machine(pki: Pki, tmp_path: Path, one: FakeBrain) -> AsyncIterator[Machine]:
-    """A machine enrolled with that brain."""
-    enrolled = Machine(pki, tmp_path / "state")
-    enrolled.dials(one.address)
-    yield enrolled
-    enrolled.kill_hands()
 
 
 async def test_a_daemon_says_who_it_is_and_runs_calls_with_live_output(

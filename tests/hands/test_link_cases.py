@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,28 +20,6 @@ from tests.hands.fake_brain import FakeBrain, brain
 from tests.hands.machine import Machine
 from tests.hands.place import PATIENCE, until
 from tests.pki import Pki
-
-
-@pytest.fixture
-def pki(tmp_path: Path) -> Pki:
-    """A trust domain."""
-    return Pki(tmp_path / "pki")
-
-
-@pytest.fixture
-async def one(pki: Pki) -> AsyncIterator[FakeBrain]:
-    """A brain."""
-    async with brain(pki, "brain-1") as serving:
-        yield serving
-
-
-@pytest.fixture
-async def machine(pki: Pki, tmp_path: Path, one: FakeBrain) -> AsyncIterator[Machine]:
-    """A machine enrolled with that brain."""
-    enrolled = Machine(pki, tmp_path / "state")
-    enrolled.dials(one.address)
-    yield enrolled
-    enrolled.kill_hands()
 
 
 async def result(replies: AsyncIterator[pb.Reply]) -> hand_pb2.Result:

@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -19,30 +18,16 @@ from brain.daemon_link import DaemonLink
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from tests.fault_proxy import FaultProxy, Way, fault_proxy
-from tests.hands.fake_brain import HEARTBEAT, Asked, FakeBrain, brain, next_reply
+from tests.hands.fake_brain import HEARTBEAT, Asked, FakeBrain, next_reply
 from tests.hands.machine import Machine
 from tests.hands.place import PATIENCE
 from tests.pace import SCALE
-from tests.pki import Pki
 
 SILENCE = 10 * HEARTBEAT
 """Seconds of silence that end a link here."""
 SLACK = 3.0 * SCALE
 """Seconds that a loaded machine may add."""
 HELD = "echo up; read x < go; echo ran >> log; cat log"
-
-
-@pytest.fixture
-def pki(tmp_path: Path) -> Pki:
-    """A trust domain."""
-    return Pki(tmp_path / "pki")
-
-
-@pytest.fixture
-async def one(pki: Pki) -> AsyncIterator[FakeBrain]:
-    """A brain."""
-    async with brain(pki, "brain-1") as serving:
-        yield serving
 
 
 @pytest.fixture
@@ -54,12 +39,10 @@ async def path(one: FakeBrain) -> AsyncIterator[FaultProxy]:
 
 
 @pytest.fixture
-async def machine(pki: Pki, tmp_path: Path, path: FaultProxy) -> AsyncIterator[Machine]:
-    """A machine enrolled with that brain."""
-    enrolled = Machine(pki, tmp_path / "state")
-    enrolled.dials(path.address)
-    yield enrolled
-    enrolled.kill_hands()
+def machine(machine: Machine, path: FaultProxy) -> Machine:
+    """The machine, that way."""
+    machine.dials(path.address)
+    return machine
 
 
 async def ended(link: DaemonLink, seconds: float) -> CarpalError | None:

@@ -50,19 +50,6 @@ class Linking:
             await asyncio.gather(task, return_exceptions=True)
 
 
-@pytest.fixture
-def pki(tmp_path: Path) -> Pki:
-    """A trust domain."""
-    return Pki(tmp_path / "pki")
-
-
-@pytest.fixture
-async def one(pki: Pki) -> AsyncIterator[FakeBrain]:
-    """A brain."""
-    async with brain(pki, "brain-1") as serving:
-        yield serving
-
-
 def renewed(pki: Pki, folder: str) -> IdentityFiles:
     """The daemon's next identity."""
     return pki.issue(Role.DAEMON, "d", directory=pki.root / folder)
