@@ -169,7 +169,7 @@ async def follow_leases(
         try:
             with rpc_errors("sessiond"):
                 async for answer in stream:
-                    backoff.reset()
+                    backoff.works()
                     begun.MergeFrom(answer)
                     if not answer.more:
                         begun.more = False

@@ -110,7 +110,7 @@ class Appender:
             async for answer in stream:
                 for ack in answer.acks:
                     self._acknowledge(ack)
-                backoff.reset()
+                backoff.works()
         finally:
             stream.cancel()
             writer.cancel()
@@ -160,7 +160,7 @@ async def tail(
         try:
             with rpc_errors("sessiond"):
                 async for answer in stream:
-                    backoff.reset()
+                    backoff.works()
                     entries = [entry_of(event) for event in answer.events]
                     if entries:
                         after = entries[-1].position

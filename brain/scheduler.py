@@ -69,7 +69,7 @@ class Scheduler:
                 try:
                     with rpc_errors("sessiond"), held(watched) as stream:
                         async for answer in stream:
-                            backoff.reset()
+                            backoff.works()
                             for offer in answer.sessions:
                                 self._consider(offer)
                 except CarpalError as error:

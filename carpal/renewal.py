@@ -147,7 +147,7 @@ class Renewal:
                 await self._rest()
             else:
                 log.info("renewed", extra={"expires": renewed.not_after.isoformat()})
-                self._backoff.reset()
+                self._backoff.works()
 
     async def renew(self) -> Identity:
         """Get the next certificate for a new key, by proof of the old one, which may have expired.

@@ -41,11 +41,11 @@ async def carry(
     `read` is told the offset below which the brain has it. Returns when the
     brain has the result, wants no more, or refuses. Cancelled with its link.
     """
-    backoff = Backoff(0.05, 2.0)
+    backoff = Backoff(0.05, 1.0)
     while True:
         point("daemon.attach.before_opened")
         with held(open_stream()) as stream:
-            served, error = await _once(stream, opening, running, read)
+            error = await _once(stream, opening, running, read, backoff.works)
         if error is None:
             return
         refusal = from_rpc(error, "the brain")
@@ -53,18 +53,20 @@ async def carry(
             log.info("output not wanted", extra={"call": opening.call_id, "reason": refusal.reason})
             return
         log.info("output stream broke", extra={"call": opening.call_id, "why": str(refusal)})
-        if served:
-            backoff.reset()
         await asyncio.sleep(backoff.next())
 
 
 async def _once(
-    stream: AttachStream, opening: pb.AttachOpen, running: Running, read: Callable[[int], None]
-) -> tuple[bool, grpc.aio.AioRpcError | None]:
-    """One stream, to its end: whether the brain took it, and what it broke with."""
+    stream: AttachStream,
+    opening: pb.AttachOpen,
+    running: Running,
+    read: Callable[[int], None],
+    works: Callable[[], None],
+) -> grpc.aio.AioRpcError | None:
+    """One stream, to its end: what it broke with. `works` is told of all that the brain says."""
     wanted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     sending = asyncio.create_task(_send(stream, opening, running, wanted))
-    reading = asyncio.create_task(_read(stream, running, read, wanted))
+    reading = asyncio.create_task(_read(stream, running, read, works, wanted))
     try:
         await asyncio.wait({sending, reading}, return_when=asyncio.FIRST_COMPLETED)
         if not reading.done():
@@ -79,17 +81,19 @@ async def _once(
     try:
         reading.result()
     except grpc.aio.AioRpcError as error:
-        return wanted.done(), error
-    return True, None
+        return error
+    return None
 
 
 async def _read(
     stream: AttachStream,
     running: Running,
     read: Callable[[int], None],
+    works: Callable[[], None],
     wanted: "asyncio.Future[int]",
 ) -> None:
     while isinstance(said := await stream.read(), pb.AttachResponse):
+        works()
         read(said.acknowledged_offset)
         running.read(said.acknowledged_offset)
         if not wanted.done():

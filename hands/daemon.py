@@ -13,7 +13,6 @@ import asyncio
 import hashlib
 import logging
 import platform
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 
@@ -72,12 +71,10 @@ class Daemon:
         self._on_brains = on_brains
         self._welcomed = welcomed
         self._refused = refused
-        self._reconnect_max = reconnect_max
         self._way = way or Way()
         self._instance_id = new_id("inst")
         self._link: BrainLink | None = None
-        self._linked_at = 0.0
-        """When the link was welcomed, on the monotonic clock; zero while it was not."""
+        self._backoff = Backoff(_FIRST_WAIT, reconnect_max)
         self._address = ""
         """Of the brain that was linked to last."""
         self._serving: asyncio.Task[bool] | None = None
@@ -94,18 +91,14 @@ class Daemon:
 
     async def run(self) -> None:
         """Until `stop`; what goes wrong with links is logged and tried again."""
-        backoff = Backoff(_FIRST_WAIT, self._reconnect_max)
         try:
             while not self._stopping:
-                self._linked_at = 0.0
                 if self._serving is None:
                     self._serving = self._start(self._dialling.next(), self._shown())
                 asked_to_leave = await self._until_over()
-                if self._linked_at:
-                    backoff.ended(time.monotonic() - self._linked_at)
                 # A brain that drains has spread its daemons itself.
                 if not self._stopping and not asked_to_leave:
-                    await self._rest(backoff.next())
+                    await self._rest(self._backoff.next())
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -134,7 +127,7 @@ class Daemon:
             if self._serving is not None:
                 continue
             address = serving.get_name()
-            if self._linked_at:
+            if address == self._address:
                 self._dialling.left(address)
             if error is not None:
                 self._refused(error)
@@ -239,7 +232,7 @@ class Daemon:
     async def _on_welcome(self, welcome: pb.Welcome) -> None:
         self._inventory.journal.keep_note(_LAST_EPOCH, str(welcome.epoch))
         log.info("linked", extra={"brain": welcome.brain, "epoch": welcome.epoch})
-        self._linked_at = time.monotonic()
+        self._backoff.works()
         self._told(welcome.brains)
         self._welcomed(welcome)
 

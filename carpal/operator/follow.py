@@ -107,7 +107,7 @@ async def _tail(
                 if cut_since is not None:
                     viewer.notice(f"{operator.sessiond} answers again")
                     cut_since = None
-                backoff.reset()
+                backoff.works()
                 for event in answer.events:
                     if event.position > after:
                         after = event.position
@@ -170,7 +170,7 @@ async def _drivers(
         call = operator.sessions.WatchLeases(session_pb2.WatchLeasesRequest(prefix=resource))
         try:
             async for answer in call:
-                backoff.reset()
+                backoff.works()
                 ours = [lease for lease in answer.leases if lease.resource == resource]
                 for lease in ours:
                     yield lease if is_live(lease) else None
@@ -193,7 +193,7 @@ async def _watch_at(operator: Operator, session_id: str, address: str, viewer: V
             call = brain.Watch(orchestrator_pb2.WatchRequest(session_id=session_id))
             try:
                 async for moment in call:
-                    backoff.reset()
+                    backoff.works()
                     viewer.moment(moment)
             except grpc.RpcError as error:
                 if _is_final(from_rpc(error, f"brain at {address}")):

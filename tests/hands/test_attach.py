@@ -1,6 +1,7 @@
 """Large output over the link: on a stream of its own, whole, whatever breaks and whoever stalls."""
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import hands.attach
+from carpal.backoff import Backoff
 from carpal.errors import CarpalError
 from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
@@ -36,6 +39,21 @@ async def asked(machine: Machine, one: FakeBrain) -> Asked:
     linked = await one.link()
     await linked.provision("h")
     return linked
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long is waited at most for another Attach stream; here nobody waits, nor gets older."""
+    asked_for: list[float] = []
+
+    class Noted(Backoff):
+        def next(self) -> float:
+            asked_for.append(super().next())
+            return 0.0
+
+    noted = functools.partial(Noted, uniform=lambda _low, high: high, clock=lambda: 0.0)
+    monkeypatch.setattr(hands.attach, "Backoff", noted)
+    return asked_for
 
 
 class Read:
@@ -111,7 +129,7 @@ async def test_a_brain_without_attach_streams_gets_the_beginning_inline_and_the_
 
 
 async def test_output_has_no_gap_and_no_repeat_when_its_stream_breaks_at_any_chunk_l22(
-    machine: Machine, one: FakeBrain, asked: Asked
+    machine: Machine, one: FakeBrain, asked: Asked, waits: list[float]
 ) -> None:
     replies = _execute(asked, COUNT)
     read, breaks = Read(), 0
@@ -122,7 +140,21 @@ async def test_output_has_no_gap_and_no_repeat_when_its_stream_breaks_at_any_chu
             breaks += one.break_attached()
     assert (read.data, read.dropped) == (counted(), 0)
     assert breaks >= 3
+    assert len(waits) >= 3
     assert len(one.attached) > breaks
+
+
+async def test_an_attach_stream_that_breaks_soon_again_and_again_is_opened_ever_less_often(
+    machine: Machine, one: FakeBrain, asked: Asked, waits: list[float]
+) -> None:
+    replies = _execute(asked, COUNT)
+    read = Read()
+    async with asyncio.timeout(PATIENCE), aclosing(replies):
+        async for reply in replies:
+            if read.take(reply.execute):
+                break
+            one.break_attached()
+    assert waits[:4] == [0.05, 0.1, 0.2, 0.4], "each stream gave something, and lasted a moment"
 
 
 async def test_output_has_no_gap_and_no_repeat_when_the_link_is_cut_at_any_chunk_l22_s08(
