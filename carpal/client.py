@@ -24,14 +24,29 @@ _RETRY = """{"methodConfig": [{"name": [{}], "retryPolicy": {
 MESSAGE_BYTES = 4 * 1024 * 1024 + 64 * 1024
 """The largest frame (4 MiB) and its envelope."""
 
-KEEPALIVE: list[tuple[str, int]] = [
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    # Without it a frozen peer is noticed after 70 s, whatever the timeout says.
-    ("grpc.http2.ping_timeout_ms", 10_000),
-    # The default (2) stops pings on a silent stream, and with them liveness.
-    ("grpc.http2.max_pings_without_data", 0),
+
+def _keepalive(silence_ms: int, answer_ms: int) -> list[tuple[str, int]]:
+    """Ping what is silent for so long, and give it up when no answer comes for so long."""
+    return [
+        ("grpc.keepalive_time_ms", silence_ms),
+        ("grpc.keepalive_timeout_ms", answer_ms),
+        # Without it a frozen peer is noticed after 70 s, whatever the timeout says.
+        ("grpc.http2.ping_timeout_ms", answer_ms),
+        # The default (2) stops pings on a silent stream, and with them liveness.
+        ("grpc.http2.max_pings_without_data", 0),
+    ]
+
+
+KEEPALIVE = _keepalive(30_000, 10_000)
+"""Of daemons and operators: they are many and far away, and a link has heartbeats of its own."""
+
+_BETWEEN_SERVERS = [
+    *_keepalive(2_000, 5_000),
+    # Also while nothing is asked: the next request would be what finds out.
+    ("grpc.keepalive_permit_without_calls", 1),
 ]
+"""A session stands still while the way to its hand or its log is half open, and its lease lasts
+10 s. A pause of some seconds, or an answer behind some megabytes, is no dead path."""
 
 _CONNECT_MS = 10_000
 
@@ -58,9 +73,11 @@ async def dial(
     connection made with it; else this is one connection. Does not wait for it.
     Variables that name proxies count for nothing here: `proxy` alone does.
     """
+    me = shown.identity()
+    patient = me.role in (Role.DAEMON, Role.OPERATOR)
     options: list[tuple[str, object]] = [
-        *KEEPALIVE,
-        ("grpc.ssl_target_name_override", server_name(role, shown.identity().trust_domain)),
+        *(KEEPALIVE if patient else _BETWEEN_SERVERS),
+        ("grpc.ssl_target_name_override", server_name(role, me.trust_domain)),
         ("grpc.max_receive_message_length", MESSAGE_BYTES),
         ("grpc.max_send_message_length", MESSAGE_BYTES),
         ("grpc.initial_reconnect_backoff_ms", 100),

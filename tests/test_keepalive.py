@@ -24,6 +24,9 @@ WAIT = 10.0 * SCALE
 NOTICED = 45.0
 """Seconds in which either end must have noticed: 30 of silence, and 10 for the ping's answer."""
 
+BETWEEN_SERVERS = 7.0 + 2.0
+"""The same between servers: 2 of silence, 5 for the answer, and some to be told."""
+
 
 class Silent(orchestrator_pb2_grpc.OrchestratorServicer):
     """A stream that says one word and then nothing."""
@@ -114,6 +117,38 @@ async def test_an_idle_stream_on_a_dead_path_ends_at_both_ends_and_pings_never_d
         assert service.ended.empty()
         for stream in kept:
             stream.cancel()
+
+
+@pytest.mark.slow
+async def test_between_servers_a_dead_path_ends_a_silent_stream_within_a_lease(
+    tmp_path: Path,
+) -> None:
+    pki = Pki(tmp_path)
+    async with (
+        silent(pki) as (_, address),
+        fault_proxy(address) as path,
+        dial(path.address, Role.BRAIN, pki.issue(Role.BRAIN, "b2")) as channel,
+    ):
+        stream = await watch(channel)
+        path.blackhole()
+        await over(stream, BETWEEN_SERVERS * SCALE)
+
+
+@pytest.mark.slow
+async def test_between_servers_a_connection_that_is_half_open_is_given_up_before_it_is_needed(
+    tmp_path: Path,
+) -> None:
+    pki = Pki(tmp_path)
+    async with (
+        silent(pki) as (_, address),
+        fault_proxy(address) as path,
+        dial(path.address, Role.BRAIN, pki.issue(Role.BRAIN, "b2")) as channel,
+    ):
+        (await watch(channel)).cancel()
+        path.half_open()
+        async with asyncio.timeout(BETWEEN_SERVERS * SCALE):
+            await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+        (await watch(channel)).cancel()
 
 
 async def test_ten_pings_a_second_are_not_called_abuse_l02(tmp_path: Path) -> None:
