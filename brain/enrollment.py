@@ -106,7 +106,7 @@ class EnrollmentService(enrollment_pb2_grpc.EnrollmentServicer):
     async def Retire(self, request: pb.RetireRequest, context: Context) -> pb.RetireResponse:
         """A daemon's own wish to be revoked, which the vault checks."""
         identity, _ = _shown(request.certificate)
-        with self._vault_errors("revoke"):
+        with self._vault_errors("revoked"):
             await self._vault.RevokeIdentity(
                 vault_pb2.RevokeIdentityRequest(
                     identity=identity.uri,
@@ -121,7 +121,7 @@ class EnrollmentService(enrollment_pb2_grpc.EnrollmentServicer):
         return pb.RetireResponse()
 
     async def _sign(self, request: vault_pb2.SignRequest) -> vault_pb2.SignResponse:
-        with self._vault_errors("sign"):
+        with self._vault_errors("signed"):
             return await self._vault.Sign(request, timeout=_VAULT_TIMEOUT)
 
     @contextmanager
@@ -133,8 +133,9 @@ class EnrollmentService(enrollment_pb2_grpc.EnrollmentServicer):
             if error.reason in _TOLD:
                 raise
             about = {"what": what, "reason": error.reason, "why": str(error)}
-            _log.error("the vault did not do it", extra=about)
-            raise refuse(Reason.VAULT_UNAVAILABLE, f"the vault cannot {what} now") from None
+            _log.error("no word from the vault", extra=about)
+            why = f"the vault does not say that it {what}"
+            raise refuse(Reason.VAULT_UNAVAILABLE, why) from None
 
 
 def diagnose(

@@ -13,7 +13,7 @@ from brain.hands_at import Peers, one
 from brain.leases import follow_leases, is_live
 from brain.watch import WatchHub
 from carpal.client import rpc_errors
-from carpal.errors import CarpalError, invalid, refuse
+from carpal.errors import CarpalError, given, invalid, refuse
 from carpal.identity import Identity, Role
 from carpal.link_answers import not_here
 from carpal.server import Context, caller, not_built
@@ -27,8 +27,6 @@ _STORE_LIMIT = 10.0
 """Seconds sessiond has to answer."""
 _HOP_LIMIT = 3.0
 """Seconds another brain has to answer."""
-_REASON_MAX = 256
-"""Characters of a reason."""
 _INVENTORY_LIMIT = 5.0
 """Seconds a daemon has to list its hands before it is left out."""
 
@@ -128,7 +126,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         who = caller(context)
         info = self._fleet.daemon(request.daemon_id, who.workspace)
         state = "lifted" if request.lift else "quarantined"
-        record = Record(state, " ".join(request.reason.split())[:_REASON_MAX], who.uri)
+        record = Record(state, given(request.reason), who.uri)
         await self._admission.gate.decide(info.daemon_id, who.workspace, record)
         log.warning(state, extra={"daemon": info.daemon_id, "by": who.uri, "why": record.reason})
         if not request.lift:

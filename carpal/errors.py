@@ -28,6 +28,8 @@ _DETAILS_MAX = 4096
 _MESSAGE_MAX = 1024
 _FIELD_MAX = 256
 """Bytes of UTF-8."""
+_GIVEN_MAX = 256
+"""Characters of a reason that a person gave."""
 
 
 class CarpalError(Exception):
@@ -130,6 +132,11 @@ def refuse(reason: Reason, message: str, **fields: str) -> CarpalError:
 def invalid(field: str, problem: str) -> CarpalError:
     """A field that is missing, malformed or too large."""
     return refuse(Reason.INVALID_FIELD, f"{field}: {problem}", field=field)
+
+
+def given(reason: str) -> str:
+    """A person's reason as it is kept, and shown to whoever is refused: one line, clamped."""
+    return " ".join(reason.split())[:_GIVEN_MAX]
 
 
 def to_status(error: CarpalError) -> status_pb2.Status:

@@ -31,8 +31,8 @@ _DIAGNOSE = b"carpal/v1/diagnose"
 _RETIRE = b"carpal/v1/retire"
 NONCE_BYTES = range(16, 65)
 """How long a nonce may be."""
-_TOKEN_MAX = 8192
-"""Characters; a token with ten pins has fewer than 1,000."""
+TOKEN_MAX = 8192
+"""Characters of a token's line; one with ten pins has fewer than 1,000."""
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})\Z")
 
 
@@ -128,7 +128,7 @@ def parse_token(text: str) -> Token:
         raise _malformed("it is empty")
     if not line.startswith(TOKEN_PREFIX):
         raise _malformed(f"it does not start with {TOKEN_PREFIX!r}")
-    if len(line) > _TOKEN_MAX:
+    if len(line) > TOKEN_MAX:
         raise _malformed("it is too long")
     packed = line.removeprefix(TOKEN_PREFIX)
     try:

@@ -190,7 +190,9 @@ SPECS: dict[Reason, Spec] = {
     Reason.TOKEN_MALFORMED: Spec(Code.INVALID_ARGUMENT, "paste the whole line again"),
     Reason.CA_MISMATCH: Spec(Code.UNAUTHENTICATED, "check the address, or make a new token"),
     Reason.RENEWAL_REFUSED: Spec(Code.PERMISSION_DENIED, "enrol anew"),
-    Reason.VAULT_UNAVAILABLE: Spec(Code.UNAVAILABLE, "try again; the token is not spent", 1.0),
+    Reason.VAULT_UNAVAILABLE: Spec(
+        Code.UNAVAILABLE, "try again; asking the same twice is safe", 1.0
+    ),
     Reason.SEAL_KEY_WRONG: Spec(Code.PERMISSION_DENIED, "use the key this vault was sealed with"),
     Reason.IDENTITY_NOT_FOUND: Spec(Code.NOT_FOUND, "check the name"),
     Reason.CREDENTIAL_NOT_FOUND: Spec(Code.NOT_FOUND, _CHECK),

@@ -2,15 +2,19 @@
 
 import asyncio
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from carpal import config, logs, process
 from carpal.errors import Denied, refuse
-from carpal.proof import Token, parse_token
+from carpal.proof import TOKEN_MAX, Token, parse_token
+from carpal.proxy import Way
 from carpal.status import Reason
 from carpal.tls import IdentityFiles
+
+if TYPE_CHECKING:
+    from hands.app import HandConfig
 
 _STATE = click.option(
     "--state-dir",
@@ -18,8 +22,9 @@ _STATE = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     help="Where state lives (CARPAL_STATE).",
 )
-_TOKEN_MAX = 8192
-"""Characters; a token has a few hundred."""
+_CONFIG = click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), help="A TOML file."
+)
 
 
 @click.group()
@@ -29,25 +34,27 @@ def hand() -> None:
 
 @hand.command("enroll")
 @_STATE
+@_CONFIG
 @click.option(
     "--token-file",
     required=True,
     type=click.File(),
     help="File that holds the token of `carpal fleet token`; '-' for stdin.",
 )
-def enroll_command(state_dir: Path | None, token_file: TextIO) -> None:
+def enroll_command(state_dir: Path | None, config_file: Path | None, token_file: TextIO) -> None:
     """Turn a one-use token into this machine's identity."""
     from hands.enroll import enroll
     from hands.files import HandFiles
 
     logs.setup()
-    files = HandFiles(config.state_dir(state_dir))
+    settings = _settings(state_dir, config_file)
+    files = HandFiles(settings.state_dir)
     token = _read_token(token_file)
     with files.only_process():
-        enrolled = asyncio.run(enroll(token, files.identity_dir))
+        enrolled = asyncio.run(enroll(token, files.identity_dir, Way(settings.proxy)))
     click.echo(f"enrolled as {enrolled.identity.uri}")
     click.echo(f"valid until {enrolled.identity.not_after:%F %T} UTC; it renews itself")
-    click.echo(f"next: carpal hand run --state-dir {config.state_dir(state_dir)}")
+    click.echo(f"next: carpal hand run --state-dir {settings.state_dir}")
 
 
 @hand.command()
@@ -59,7 +66,7 @@ def enroll_command(state_dir: Path | None, token_file: TextIO) -> None:
 )
 @click.option("--hands-max", type=click.IntRange(0, 10_000), help="Hands at once.  [64]")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A placement hint.")
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file.")
+@_CONFIG
 @click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
 @click.option("--ready-fd", type=int, hidden=True)
 def run(  # noqa: PLR0917 - click passes by name
@@ -91,46 +98,55 @@ def run(  # noqa: PLR0917 - click passes by name
 
 @hand.command()
 @_STATE
-def diagnose(state_dir: Path | None) -> int:
+@_CONFIG
+def diagnose(state_dir: Path | None, config_file: Path | None) -> int:
     """Ask a brain whether this machine's certificate is good; and if not, why.
 
     A connection that is refused does not say. Needs no daemon that runs.
     """
-    from hands.files import HandFiles
     from hands.leaving import diagnose
 
-    folder = HandFiles(config.state_dir(state_dir)).identity_dir
-    found = asyncio.run(diagnose(folder, _enrollment(folder)))
+    found = asyncio.run(diagnose(*_asking(_settings(state_dir, config_file))))
     click.echo(f"{found.verdict}: {found.detail}" + (f": {found.action}" if found.action else ""))
     return 0 if found.verdict == "ok" else Denied.exit_code
 
 
 @hand.command()
 @_STATE
+@_CONFIG
 @click.option("--yes", is_flag=True, help="Do it: there is no way back but a new token.")
-def retire(state_dir: Path | None, yes: bool) -> None:
+def retire(state_dir: Path | None, config_file: Path | None, yes: bool) -> None:
     """Have this machine's identity revoked: its daemon is cut off and ends."""
-    from hands.files import HandFiles
     from hands.leaving import retire
 
-    folder = HandFiles(config.state_dir(state_dir)).identity_dir
+    folder, address, way = _asking(_settings(state_dir, config_file))
     who = IdentityFiles(folder).load().identity.uri
     if not yes:
         raise refuse(Reason.INVALID_FIELD, f"{who} would be revoked", action="give --yes")
-    asyncio.run(retire(folder, _enrollment(folder)))
+    asyncio.run(retire(folder, address, way))
     click.echo(f"revoked {who}; what is in {folder} is of no more use")
 
 
-def _enrollment(folder: Path) -> str:
-    from hands.enroll import Links, links_path
+def _settings(state_dir: Path | None, config_file: Path | None) -> "HandConfig":
+    """What `carpal hand run` would go by too."""
+    from hands.app import HandConfig
 
-    return Links.load(links_path(folder)).enrollment
+    return config.load(HandConfig, "hand", {"state_dir": state_dir}, config_file)
+
+
+def _asking(settings: "HandConfig") -> tuple[Path, str, Way]:
+    """This machine's identity, where to ask about it (`host:port`), and the way there."""
+    from hands.enroll import Links, links_path
+    from hands.files import HandFiles
+
+    folder = HandFiles(settings.state_dir).identity_dir
+    return folder, Links.load(links_path(folder)).enrollment, Way(settings.proxy)
 
 
 def _read_token(file: TextIO) -> Token:
     # One line: whoever pipes it in may keep the pipe open.
     try:
-        return parse_token(file.readline(_TOKEN_MAX).strip())
+        return parse_token(file.readline(TOKEN_MAX).strip())
     except UnicodeDecodeError:
         raise refuse(Reason.TOKEN_MALFORMED, "the token is not text") from None
 

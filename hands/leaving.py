@@ -5,22 +5,29 @@ machine that is refused may ask, by proof that it holds the certificate's key.
 """
 
 import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from carpal.client import rpc_errors
+from carpal.errors import Unreachable, refuse
 from carpal.proof import diagnosis_signature, retirement_signature
 from carpal.proxy import Way
-from carpal.tls import IdentityFiles, Loaded
+from carpal.tls import IdentityFiles
 from carpal.v1 import enrollment_pb2 as pb
+from carpal.v1 import enrollment_pb2_grpc
 from hands.enroll import dial_enrollment
 
 _TIMEOUT = 20.0
 """Seconds for one answer: the brain waits up to 10 for the vault."""
+_Prove = Callable[[ec.EllipticCurvePrivateKey, bytes, bytes], bytes]
+"""The key's signature over its certificate (DER) and a nonce."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +44,8 @@ class Diagnosis:
 
 async def diagnose(identity_dir: Path, address: str, way: Way | None = None) -> Diagnosis:
     """Ask the enrolment port at `host:port` why this machine's certificate is refused."""
-    loaded, nonce = IdentityFiles(identity_dir).load(), secrets.token_bytes(32)
-    proof = diagnosis_signature(loaded.key, _leaf(loaded), nonce)
-    proxy = (way or Way()).to(address)
-    async with dial_enrollment(address, loaded.identity.trust_domain, loaded.ca, proxy) as stub:
-        with rpc_errors(f"the brain at {address}"):
-            answer = await stub.Diagnose(
-                pb.DiagnoseRequest(certificate=loaded.chain, nonce=nonce, proof=proof),
-                timeout=_TIMEOUT,
-            )
+    async with _asking(identity_dir, address, way, diagnosis_signature) as (stub, shown):
+        answer = await stub.Diagnose(pb.DiagnoseRequest(**shown), timeout=_TIMEOUT)
     return Diagnosis(
         answer.verdict, answer.detail, answer.action, answer.server_time.ToDatetime(UTC)
     )
@@ -54,19 +54,29 @@ async def diagnose(identity_dir: Path, address: str, way: Way | None = None) -> 
 async def retire(identity_dir: Path, address: str, way: Way | None = None) -> None:
     """Have everything revoked that was issued to this machine; its name is free to enrol again.
 
-    Raises RENEWAL_REFUSED, UNREACHABLE or VAULT_UNAVAILABLE; then nothing was revoked.
+    Raises RENEWAL_REFUSED: then nothing was revoked. After UNREACHABLE or
+    VAULT_UNAVAILABLE that is unknown; to retire again does no harm.
     """
+    try:
+        async with _asking(identity_dir, address, way, retirement_signature) as (stub, shown):
+            await stub.Retire(pb.RetireRequest(**shown), timeout=_TIMEOUT)
+    except Unreachable as error:
+        raise refuse(
+            error.reason,
+            f"{error.message}; it is unknown whether this machine was revoked",
+            action="retire again, or ask with `carpal hand diagnose`",
+        ) from None
+
+
+@asynccontextmanager
+async def _asking(
+    identity_dir: Path, address: str, way: Way | None, prove: _Prove
+) -> AsyncIterator[tuple["enrollment_pb2_grpc.EnrollmentAsyncStub", dict[str, bytes]]]:
+    """The enrolment port, and what shows it that this machine asks: by its certificate's key."""
     loaded, nonce = IdentityFiles(identity_dir).load(), secrets.token_bytes(32)
-    proof = retirement_signature(loaded.key, _leaf(loaded), nonce)
+    leaf = x509.load_pem_x509_certificate(loaded.chain)
+    proof = prove(loaded.key, leaf.public_bytes(serialization.Encoding.DER), nonce)
     proxy = (way or Way()).to(address)
     async with dial_enrollment(address, loaded.identity.trust_domain, loaded.ca, proxy) as stub:
         with rpc_errors(f"the brain at {address}"):
-            await stub.Retire(
-                pb.RetireRequest(certificate=loaded.chain, nonce=nonce, proof=proof),
-                timeout=_TIMEOUT,
-            )
-
-
-def _leaf(loaded: Loaded) -> bytes:
-    leaf = x509.load_pem_x509_certificate(loaded.chain)
-    return leaf.public_bytes(serialization.Encoding.DER)
+            yield stub, {"certificate": loaded.chain, "nonce": nonce, "proof": proof}

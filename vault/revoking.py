@@ -14,7 +14,7 @@ from cryptography import x509
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from carpal import signed
-from carpal.errors import CarpalError, refuse
+from carpal.errors import CarpalError, given, refuse
 from carpal.identity import Identity, Role, identity_uri
 from carpal.ids import check_name
 from carpal.proof import check_retirement
@@ -31,8 +31,6 @@ _LISTED = 2 * ca.LEAF_LIFETIME
 """How long a revocation is in the list: until all it refuses has expired, on any clock."""
 _FRESH = timedelta(seconds=30)
 """A list that says nothing new is signed again after this."""
-_REASON_MAX = 256
-"""Characters of a reason."""
 
 
 class Revoker:
@@ -99,8 +97,7 @@ class Revoker:
     def _revoke(self, uri: str, reason: str, revoker: str) -> None:
         now = self._now()
         seconds, milliseconds = int(now.timestamp()), int(now.timestamp() * 1000)
-        # It is shown to whoever is refused, in one line.
-        told = " ".join(reason.split())[:_REASON_MAX]
+        told = given(reason)
         with self._store.transaction():
             self._store.revoke(uri, seconds, milliseconds, told, revoker)
             if uri.startswith(identity_uri(self._signer.trust_domain, Role.DAEMON, "")):

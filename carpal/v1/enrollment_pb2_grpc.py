@@ -67,7 +67,7 @@ class EnrollmentServicer:
         within the token's life, is the first answer.
         token unknown, expired, revoked or used, or proof wrong → PERMISSION_DENIED TOKEN_REFUSED → ask for a new token
         certificate request malformed or not self-signed → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
-        vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; the token is not spent
+        vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; the same request gets its first answer, if the token was spent for it
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -99,7 +99,7 @@ class EnrollmentServicer:
         Callers: anyone who holds the certificate's key.
         Idempotent: retiring twice is the first answer.
         proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → ask an operator to revoke
-        vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; nothing was revoked
+        vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; unknown whether it was revoked
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

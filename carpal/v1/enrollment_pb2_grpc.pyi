@@ -43,7 +43,7 @@ class EnrollmentStub:
     within the token's life, is the first answer.
       token unknown, expired, revoked or used, or proof wrong → PERMISSION_DENIED TOKEN_REFUSED → ask for a new token
       certificate request malformed or not self-signed → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
-      vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; the token is not spent
+      vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; the same request gets its first answer, if the token was spent for it
     """
     Renew: _grpc.UnaryUnaryMultiCallable[_enrollment_pb2.RenewRequest, _enrollment_pb2.RenewResponse]
     """Renew a certificate by proof that the old key is still held.
@@ -63,7 +63,7 @@ class EnrollmentStub:
     Callers: anyone who holds the certificate's key.
     Idempotent: retiring twice is the first answer.
       proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → ask an operator to revoke
-      vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; nothing was revoked
+      vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; unknown whether it was revoked
     """
 
 @_typing.type_check_only
@@ -77,7 +77,7 @@ class EnrollmentAsyncStub(EnrollmentStub):
     within the token's life, is the first answer.
       token unknown, expired, revoked or used, or proof wrong → PERMISSION_DENIED TOKEN_REFUSED → ask for a new token
       certificate request malformed or not self-signed → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
-      vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; the token is not spent
+      vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; the same request gets its first answer, if the token was spent for it
     """
     Renew: _aio.UnaryUnaryMultiCallable[_enrollment_pb2.RenewRequest, _enrollment_pb2.RenewResponse]  # type: ignore[assignment]
     """Renew a certificate by proof that the old key is still held.
@@ -97,7 +97,7 @@ class EnrollmentAsyncStub(EnrollmentStub):
     Callers: anyone who holds the certificate's key.
     Idempotent: retiring twice is the first answer.
       proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → ask an operator to revoke
-      vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; nothing was revoked
+      vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; unknown whether it was revoked
     """
 
 class EnrollmentServicer(metaclass=_abc_1.ABCMeta):
@@ -114,7 +114,7 @@ class EnrollmentServicer(metaclass=_abc_1.ABCMeta):
         within the token's life, is the first answer.
           token unknown, expired, revoked or used, or proof wrong → PERMISSION_DENIED TOKEN_REFUSED → ask for a new token
           certificate request malformed or not self-signed → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
-          vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; the token is not spent
+          vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; the same request gets its first answer, if the token was spent for it
         """
 
     @_abc_1.abstractmethod
@@ -152,7 +152,7 @@ class EnrollmentServicer(metaclass=_abc_1.ABCMeta):
         Callers: anyone who holds the certificate's key.
         Idempotent: retiring twice is the first answer.
           proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → ask an operator to revoke
-          vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; nothing was revoked
+          vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; unknown whether it was revoked
         """
 
 def add_EnrollmentServicer_to_server(servicer: EnrollmentServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -18,6 +18,7 @@ from carpal.status import Reason
 from carpal.tls import IdentityFiles, Shown
 from hands import app
 from hands.enroll import asking, enroll
+from tests.command import Command
 from tests.connect_proxy import ConnectProxy, connect_proxy
 from tests.hands.fake_brain import FakeBrain
 from tests.hands.machine import Machine
@@ -131,3 +132,21 @@ async def test_a_machine_enrols_and_renews_by_the_proxy_and_is_told_what_it_refu
             renewal = Renewal(IdentityFiles(folder), asking(lambda: there, way), connect)
             await renewal.renew()
             assert proxy.asked == [there] * 4
+
+
+async def test_every_command_that_dials_out_goes_by_the_proxy_of_hand_toml_l08(
+    tmp_path: Path,
+) -> None:
+    there = "enroll.test:7442"
+    command, given = Command(tmp_path), tmp_path / "hand.toml"
+    async with (
+        trust(tmp_path / "state") as domain,
+        connect_proxy({there: domain.enrollment_address}) as proxy,
+    ):
+        given.write_text(f'proxy = "{proxy.url()}"\nstate_dir = "{tmp_path / "machine"}"\n')
+        token = replace(await domain.token("build-1"), address=there).text() + "\n"
+        for name, *more in (("enroll", "--token-file", "-"), ("diagnose",), ("retire", "--yes")):
+            ran = await command("hand", name, *more, "--config", str(given), stdin=token)
+            assert (name, ran.code) == (name, 0), ran.stderr
+        # Enrolling looks first at who is there.
+        assert proxy.asked == [there] * 4

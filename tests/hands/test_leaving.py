@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from carpal.errors import CarpalError
+from carpal.errors import CarpalError, Unreachable
 from carpal.status import Reason
 from hands.enroll import enroll
 from hands.leaving import diagnose, retire
 from tests.command import Command
 from tests.hands.test_enroll import token_info
 from tests.trust import Trust, trust
+from vault.revoking import Revoker
 
 
 @pytest.fixture
@@ -42,6 +43,25 @@ async def test_a_machine_that_retires_is_told_so_and_comes_back_with_a_new_token
 
     await enroll(await domain.token("build-1"), folder)
     assert (await diagnose(folder, domain.enrollment_address)).verdict == "ok"
+
+
+async def test_a_retirement_without_an_answer_is_said_to_be_unknown_and_may_be_repeated(
+    domain: Trust, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vault may have done it and died before it said so."""
+    folder = tmp_path / "machine" / "hand" / "identity"
+    await enroll(await domain.token("build-1"), folder)
+    does = Revoker.by_itself
+
+    def does_and_breaks(self: Revoker, certificate: bytes, nonce: bytes, signature: bytes) -> None:
+        does(self, certificate, nonce, signature)
+        raise OSError("the disk went away")
+
+    monkeypatch.setattr(Revoker, "by_itself", does_and_breaks)
+    for where in (domain.enrollment_address, "127.0.0.1:1"):
+        with pytest.raises(Unreachable, match="unknown whether") as caught:
+            await retire(folder, where)
+        assert "diagnose" in str(caught.value)
 
 
 async def test_a_token_of_one_pool_gives_no_certificate_of_another(
