@@ -122,7 +122,7 @@ async def link_brain(folder: Path, files: IdentityFiles) -> AsyncIterator[LinkBr
             peers = Peers(files)
             stack.push_async_callback(peers.close)
             directory = Directory(sessions)
-            planned = PlannedEnds(lambda: me.not_after)
+            planned = PlannedEnds(files.identity)
             fleet = Fleet(directory, Links(directory, keeper, me, planned), peers, me)
             service = OrchestratorService(
                 sessions,

@@ -99,7 +99,7 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             log.warning("no key for the model: set ANTHROPIC_API_KEY, or every call of it fails")
         keeper = LeaseKeeper(sessions, config.lease_term)
         hub, appender, directory = WatchHub(), Appender(sessions), Directory(sessions)
-        planned = PlannedEnds(lambda: files.identity().not_after, config.link_age)
+        planned = PlannedEnds(files.identity, config.link_age)
         links = Links(directory, keeper, me, planned)
         fleet = Fleet(directory, links, peers, me, config.orphan_margin)
         admission = Admission(fleet, me, config.heartbeat)

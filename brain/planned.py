@@ -3,42 +3,76 @@
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from brain import drains
 from brain.daemon_link import DaemonLink
 from carpal.errors import refuse
+from carpal.identity import Identity
 from carpal.status import Reason
+
+_LOOK = 10.0
+"""Seconds between looks at the clock: a timer stands still while the machine sleeps."""
+
+
+@dataclass(slots=True)
+class _Planned:
+    began: datetime
+    plan: drains.Plan
+    timer: asyncio.TimerHandle | None = None
 
 
 class PlannedEnds:
     """Drains each link before it is cut, and ends it when our certificate does."""
 
-    def __init__(self, expires: Callable[[], datetime], age: float = 0.0) -> None:
-        """`expires` says when the certificate shown to those who connect now runs out.
+    def __init__(
+        self,
+        shown: Callable[[], Identity],
+        age: float = 0.0,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        look: float = _LOOK,
+    ) -> None:
+        """`shown` is whose certificate those see who connect now.
 
-        `age` is how long a link may last in seconds; zero lets links last.
+        `age` is how long a link may last in seconds; zero lets links last. `look` is the seconds
+        between looks at the clock `now`.
         """
-        self._expires = expires
+        self._shown = shown
         self._age = age
-        self._timers: dict[DaemonLink, list[asyncio.TimerHandle]] = {}
+        self._now = now
+        self._look_every = look
+        self._links: dict[DaemonLink, _Planned] = {}
 
     def plan(self, link: DaemonLink) -> None:
         """A link began."""
-        planned = drains.plan(
-            datetime.now(UTC),
-            theirs=link.identity.not_after,
-            ours=self._expires(),
+        began = self._now()
+        plan = drains.plan(
+            began,
+            theirs=link.identity,
+            ours=self._shown(),
             age=self._age,
             chance=random.random(),  # noqa: S311 - jitter
         )
-        later = asyncio.get_running_loop().call_later
-        expired = refuse(Reason.CERTIFICATE_EXPIRED, "the brain's certificate expired")
-        self._timers[link] = [later(planned.end, link.end, expired)]
-        if planned.drain is not None:
-            self._timers[link].append(later(planned.drain, link.drain, "the link gets old"))
+        self._links[link] = _Planned(began, plan)
+        self._look(link)
 
     def forget(self, link: DaemonLink) -> None:
         """It ended."""
-        for timer in self._timers.pop(link, ()):
-            timer.cancel()
+        planned = self._links.pop(link, None)
+        if planned is not None and planned.timer is not None:
+            planned.timer.cancel()
+
+    def _look(self, link: DaemonLink) -> None:
+        planned = self._links[link]
+        passed = (self._now() - planned.began).total_seconds()
+        drain, end = planned.plan.drain, planned.plan.end
+        if end <= passed:
+            link.end(refuse(Reason.CERTIFICATE_EXPIRED, "the brain's certificate expired"))
+            return
+        if drain is not None and drain <= passed:
+            link.drain("the link gets old")  # says it once
+            drain = None
+        wait = min(self._look_every, end - passed, *(() if drain is None else (drain - passed,)))
+        planned.timer = asyncio.get_running_loop().call_later(wait, self._look, link)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime
 from typing import Any
 
 import grpc
@@ -66,8 +65,7 @@ async def brain(
     sessions: Serving,
     name: str = "brain-1",
     revocations: Revocations | None = None,
-    expires: Callable[[], datetime] | None = None,
-    link_age: float = 0.0,
+    planned: PlannedEnds | None = None,
 ) -> AsyncIterator[Brain]:
     """A brain that serves."""
     stub = await sessions.brain(name)
@@ -75,8 +73,8 @@ async def brain(
     me = files.load().identity
     directory, keeper, hub = Directory(stub), LeaseKeeper(stub, 10.0), WatchHub()
     peers = Peers(files)
-    planned = PlannedEnds(expires or (lambda: me.not_after), link_age)
-    fleet = Fleet(directory, Links(directory, keeper, me, planned), peers, me)
+    links = Links(directory, keeper, me, planned or PlannedEnds(lambda: me))
+    fleet = Fleet(directory, links, peers, me)
     orchestrator = OrchestratorService(
         stub, fleet, Admission(fleet, me), hub, peers, me=me, lease_left=lambda: 10.0
     )

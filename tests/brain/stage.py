@@ -116,7 +116,7 @@ class ScriptedFleet(Fleet):
     """The fleet, but every way to a daemon leads to the scripted hands."""
 
     def __init__(self, directory: Directory, keeper: LeaseKeeper, peers: Peers) -> None:
-        links = Links(directory, keeper, ME, PlannedEnds(lambda: ME.not_after))
+        links = Links(directory, keeper, ME, PlannedEnds(lambda: ME))
         super().__init__(directory, links, peers, ME)
         self.hands = Hands()
 

@@ -3,28 +3,37 @@
 import asyncio
 import random
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from brain import drains
 from brain.drains import LEAD, Plan
+from brain.planned import PlannedEnds
 from carpal.client import rpc_errors
 from carpal.errors import CarpalError
+from carpal.identity import Identity
 from carpal.link import Link, Side, State
 from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
 from tests.brain.serving import Daemon, brain, linked
 from tests.brain.stage import WAIT
 from tests.pace import SCALE
+from tests.sessiond.desk import BRAIN
 from tests.sessiond.serving import Serving
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
+def ending(end: datetime, life: timedelta = DAY) -> Identity:
+    return replace(BRAIN, not_before=end - life, not_after=end)
+
+
 def plan(theirs: timedelta = DAY, ours: timedelta = DAY, age: float = 0, chance: float = 0) -> Plan:
-    return drains.plan(NOW, theirs=NOW + theirs, ours=NOW + ours, age=age, chance=chance)
+    ends = {"theirs": ending(NOW + theirs), "ours": ending(NOW + ours)}
+    return drains.plan(NOW, **ends, age=age, chance=chance)
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.5, 0.999])
@@ -37,8 +46,16 @@ def test_a_link_is_drained_before_the_certificate_of_either_end_runs_out(chance:
 
 
 def test_a_daemon_that_comes_back_with_a_certificate_about_to_expire_is_not_sent_round() -> None:
-    assert plan(theirs=timedelta(seconds=2 * LEAD)).drain is None
-    assert plan(ours=timedelta(seconds=-1)) == Plan(None, 0.0)
+    assert plan(theirs=timedelta(seconds=2 * LEAD)) == plan(), "for ours alone"
+    past = plan(theirs=timedelta(seconds=60), ours=timedelta(seconds=-1))
+    assert past == Plan(None, 0.0)
+
+
+def test_a_certificate_that_lives_for_minutes_has_its_links_drained_too() -> None:
+    minute = timedelta(minutes=1)
+    short = ending(NOW + 9 * minute, life=10 * minute)
+    planned = drains.plan(NOW, theirs=short, ours=ending(NOW + DAY), age=0, chance=0)
+    assert planned.drain == 8 * 60
 
 
 def test_links_that_began_together_do_not_end_together() -> None:
@@ -118,7 +135,8 @@ async def test_a_server_that_stops_drains_its_links_whatever_ended_it_l37(
 async def test_a_link_that_gets_old_is_drained_and_goes_on_meanwhile_l07(
     sessions: Serving,
 ) -> None:
-    async with brain(sessions, link_age=0.3 * SCALE) as one, linked(one) as daemon:
+    planned = PlannedEnds(lambda: BRAIN, age=0.3 * SCALE)
+    async with brain(sessions, planned=planned) as one, linked(one) as daemon:
         assert (await _drained(daemon)).reason == "the link gets old"
         (told,) = one.fleet.daemons("default")
         assert told.state == "connected"
@@ -126,8 +144,27 @@ async def test_a_link_that_gets_old_is_drained_and_goes_on_meanwhile_l07(
 
 
 async def test_a_link_ends_with_the_brains_own_certificate(sessions: Serving) -> None:
-    soon = datetime.now(UTC) + timedelta(seconds=0.5 * SCALE)
-    async with brain(sessions, expires=lambda: soon) as one, linked(one) as daemon:
-        with pytest.raises(CarpalError) as caught, rpc_errors("the brain"):
-            await daemon.ended()
-        assert caught.value.reason is Reason.CERTIFICATE_EXPIRED
+    soon = ending(datetime.now(UTC) + timedelta(seconds=0.5 * SCALE))
+    async with brain(sessions, planned=PlannedEnds(lambda: soon)) as one, linked(one) as daemon:
+        await _expires(daemon)
+
+
+async def test_a_machine_that_slept_past_a_planned_end_sees_it_when_it_wakes(
+    sessions: Serving,
+) -> None:
+    """Its timers stood still meanwhile; the clock on the wall did not."""
+    slept = timedelta()
+    shown = ending(datetime.now(UTC) + DAY)
+    planned = PlannedEnds(lambda: shown, now=lambda: datetime.now(UTC) + slept, look=0.05)
+    async with brain(sessions, planned=planned) as one, linked(one) as daemon:
+        slept = DAY - timedelta(minutes=5)
+        assert (await _drained(daemon)).reason == "the link gets old"
+        assert daemon.drains.empty()
+        slept = DAY
+        await _expires(daemon)
+
+
+async def _expires(daemon: Daemon) -> None:
+    with pytest.raises(CarpalError) as caught, rpc_errors("the brain"):
+        await daemon.ended()
+    assert caught.value.reason is Reason.CERTIFICATE_EXPIRED
