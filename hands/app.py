@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +21,7 @@ from carpal.renewal import Renewal
 from carpal.status import Reason
 from carpal.tls import Shown
 from carpal.v1 import orchestrator_pb2 as pb
-from hands import types
+from hands import local, types
 from hands.api import HandType
 from hands.daemon import Daemon
 from hands.enroll import Links, asking, enroll, links_path
@@ -29,6 +29,7 @@ from hands.files import HandFiles, boot_id
 from hands.inventory import open_inventory
 from hands.journal import Journal
 from hands.service import HandService
+from hands.status import Standing
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,11 @@ async def run(
     """
     files = HandFiles(config.state_dir)
     way = Way(config.proxy)
-    with files.only_process():
+    standing = Standing(config.hands_max)
+    async with AsyncExitStack() as held:
+        held.enter_context(files.only_process())
+        await held.enter_async_context(local.answering(files.folder, standing.row))
+        standing.link.doing("it enrols")
         await _identify(files, token, way)
         # Valid or not: one that is over is renewed by its key, and a clock may yet be set.
         me = files.identity.load().identity
@@ -76,6 +81,7 @@ async def run(
                 f"the identity in {files.identity_dir} is {me.uri}, not a daemon's",
                 action="enrol with `carpal hand enroll`",
             )
+        standing.link.doing("it takes up the hands it had")
         welcomes = _Welcomes(files, ready_fd, me.name)
         _say_way(way, (*welcomes.brains(), welcomes.enrollment()))
         with closing(Journal(files.journal, me.name)) as journal:
@@ -91,6 +97,7 @@ async def run(
                     await daemon.relink(shown)
 
                 renewal = Renewal(files.identity, asking(welcomes.enrollment, way), relink)
+                standing.known(me.name, inventory, renewal.shown)
                 daemon = Daemon(
                     renewal.shown,
                     HandService(inventory, me.name, me.workspace),
@@ -102,6 +109,7 @@ async def run(
                     refused=lambda error: _look_at(error, renewal),
                     reconnect_max=config.reconnect_max,
                     way=way,
+                    status=standing.link,
                 )
                 await _serve(daemon, renewal, stop)
 

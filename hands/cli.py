@@ -1,13 +1,14 @@
 """`carpal hand`: enrol this machine, run its daemon."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from carpal import config, logs, process
-from carpal.errors import Denied, refuse
+from carpal.errors import Denied, Unreachable, refuse
 from carpal.proof import TOKEN_MAX, Token, parse_token
 from carpal.proxy import Way
 from carpal.status import Reason
@@ -94,6 +95,24 @@ def run(  # noqa: PLR0917 - click passes by name
     settings = config.load(app.HandConfig, "hand", flags, config_file)
     token = None if token_file is None else _read_token(token_file)
     process.run(lambda stop: app.run(settings, stop, token=token, ready_fd=ready_fd))
+
+
+@hand.command()
+@_STATE
+@_CONFIG
+@click.option("--json", "as_json", is_flag=True, help="One object.")
+def status(state_dir: Path | None, config_file: Path | None, *, as_json: bool) -> int:
+    """Say whether the daemon here is linked, to which brain and since when, and why if not.
+
+    Asks the daemon itself, over its local socket. Exit code 0 when it is linked, else 3.
+    """
+    from hands import local
+    from hands import status as shown
+    from hands.files import HandFiles
+
+    row = local.ask(HandFiles(_settings(state_dir, config_file).state_dir).folder)
+    click.echo(json.dumps(row) if as_json else shown.text(row))
+    return 0 if shown.is_linked(row) else Unreachable.exit_code
 
 
 @hand.command()

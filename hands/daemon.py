@@ -31,12 +31,16 @@ from hands.brain_link import ATTACH, BrainLink, at
 from hands.dialling import Dialling
 from hands.inventory import Inventory
 from hands.service import HandService
+from hands.status import LinkStatus
 
 log = logging.getLogger(__name__)
 
 _LAST_EPOCH = "last_epoch"
 _FIRST_WAIT = 1.0
 """Seconds over which the daemons of a brain that died spread their first attempt."""
+
+_ENDED = refuse(Reason.UNREACHABLE, "the brain drained", action="wait: another is dialled")
+"""Of a link that ended as it should."""
 
 
 class Daemon:
@@ -55,16 +59,18 @@ class Daemon:
         refused: Callable[[CarpalError], None] = lambda _: None,
         reconnect_max: float = 60.0,
         way: Way | None = None,
+        status: LinkStatus | None = None,
     ) -> None:
         """`shown` is the identity to dial with, asked for at each dial.
 
         `brains` gives the addresses to dial; `on_brains` is told which there are now.
         `welcomed` is told of each link; `refused` of each that could not be made.
-        `reconnect_max`: seconds between attempts, at most.
+        `reconnect_max`: seconds between attempts, at most. `status` is kept true.
         """
         self._shown = shown
         self._service = service
         self._inventory = inventory
+        self._status = status or LinkStatus()
         self._labels = labels
         self._brains = brains
         self._dialling = Dialling(brains)
@@ -127,8 +133,9 @@ class Daemon:
             if self._serving is not None:
                 continue
             address = serving.get_name()
-            if address == self._address:
+            if self._status.is_linked:
                 self._dialling.left(address)
+            self._status.not_linked(error or _ENDED)
             if error is not None:
                 self._refused(error)
                 about = {"brain": address, "reason": error.reason, "why": str(error)}
@@ -195,6 +202,7 @@ class Daemon:
         async def on_welcome(welcome: pb.Welcome) -> None:
             older, self._link = self._link, link
             self._address = address
+            self._status.linked(welcome.brain, address)
             await self._on_welcome(welcome)
             await greeting.aclose()
             if welcomed is not None:
