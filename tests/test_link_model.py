@@ -22,15 +22,24 @@ ENOUGH = 2_000
 """Histories among which there is one that finds any of these."""
 
 
-@pytest.mark.timeout(120)
-def test_whatever_links_do_each_call_ends_with_one_true_outcome_and_ran_at_most_once() -> None:
-    made_up(times(60, 20_000))
+PARTS = times(1, 8)
+"""Of a soak, which may run side by side."""
 
 
 @pytest.mark.timeout(120)
-def test_whatever_links_do_by_chance_each_call_ends_with_one_true_outcome() -> None:
-    for _ in range(times(500, 200_000)):
-        seed = SEED or random.randrange(1, 1 << 32)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_whatever_links_do_each_call_ends_with_one_true_outcome_and_ran_at_most_once(
+    part: int,
+) -> None:
+    made_up(times(60, 20_000) // PARTS)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_whatever_links_do_by_chance_each_call_ends_with_one_true_outcome(part: int) -> None:
+    count = times(500, 200_000) // PARTS
+    first = (SEED or random.randrange(1 << 32)) + part * count
+    for seed in range(first, first + count):
         try:
             by_chance(seed)
         except AssertionError as error:

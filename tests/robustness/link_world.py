@@ -87,11 +87,7 @@ class LinkWorld:
         assert connections <= CONNECTIONS, f"{connections} connections between daemon and brains"
 
     async def nothing_is_left(self) -> None:
-        """Until no process, folder or socket of a hand is there.
-
-        A release may be asked for on a connection that is half open since an earlier case, which
-        shows after 40 s.
-        """
+        """Until no process, folder or socket of a hand is there."""
         try:
             async with asyncio.timeout(SECONDS):
                 while self._left():  # noqa: ASYNC110 - nothing announces it

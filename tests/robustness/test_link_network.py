@@ -1,7 +1,8 @@
 """Every fault of the network at every kind of frame: the call goes on, and happens at most once.
 
 The process that is about to send a frame, or has just sent it, stands still while the
-fault is put in its way. All pairs are a soak; a run of the tests takes some, by chance.
+fault is put in its way. All pairs are a soak, in parts that may run side by side; a run
+of the tests takes some, by chance.
 """
 
 import asyncio
@@ -45,6 +46,7 @@ FRAMES = (
     *("brain.heartbeat", "daemon.heartbeat", "daemon.capacity"),
 )
 MOMENTS = ("before_written", "written")
+PARTS = times(1, 11)
 LASTS = 0.7
 """Seconds that a fault lasts; some calls end meanwhile."""
 
@@ -62,11 +64,12 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("part", range(PARTS))
 async def test_whatever_the_network_does_to_a_frame_each_call_happens_once_and_ends_well(
-    it: LinkWorld, tmp_path: Path, chance: random.Random
+    it: LinkWorld, tmp_path: Path, chance: random.Random, part: int
 ) -> None:
     """L09 L22 L36: cut after it was accepted, before the answer, in the middle of output."""
-    pairs = list(itertools.product(FAULTS, FRAMES, MOMENTS))
+    pairs = list(itertools.product(FAULTS, FRAMES, MOMENTS))[part::PARTS]
     chance.shuffle(pairs)
     wrong: list[Exception] = []
     for number, (fault, frame, moment) in enumerate(pairs[: times(6, len(pairs))]):
