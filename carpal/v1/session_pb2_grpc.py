@@ -327,6 +327,7 @@ class SessionServicer:
         """Extend leases by one term each; many in one call.
         Callers: brain, for leases it holds.
         Idempotent: yes; renewing twice is one term from the second.
+        over 1,000 leases → INVALID_ARGUMENT INVALID_FIELD → ask in several calls
         epoch is not the newest, or expired → FAILED_PRECONDITION STALE_EPOCH → stop driving at once
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

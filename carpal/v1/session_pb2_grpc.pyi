@@ -151,6 +151,7 @@ class SessionStub:
     """Extend leases by one term each; many in one call.
     Callers: brain, for leases it holds.
     Idempotent: yes; renewing twice is one term from the second.
+      over 1,000 leases → INVALID_ARGUMENT INVALID_FIELD → ask in several calls
       epoch is not the newest, or expired → FAILED_PRECONDITION STALE_EPOCH → stop driving at once
     """
     ReleaseLease: _grpc.UnaryUnaryMultiCallable[_session_pb2.ReleaseLeaseRequest, _session_pb2.ReleaseLeaseResponse]
@@ -333,6 +334,7 @@ class SessionAsyncStub(SessionStub):
     """Extend leases by one term each; many in one call.
     Callers: brain, for leases it holds.
     Idempotent: yes; renewing twice is one term from the second.
+      over 1,000 leases → INVALID_ARGUMENT INVALID_FIELD → ask in several calls
       epoch is not the newest, or expired → FAILED_PRECONDITION STALE_EPOCH → stop driving at once
     """
     ReleaseLease: _aio.UnaryUnaryMultiCallable[_session_pb2.ReleaseLeaseRequest, _session_pb2.ReleaseLeaseResponse]  # type: ignore[assignment]
@@ -602,6 +604,7 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         """Extend leases by one term each; many in one call.
         Callers: brain, for leases it holds.
         Idempotent: yes; renewing twice is one term from the second.
+          over 1,000 leases → INVALID_ARGUMENT INVALID_FIELD → ask in several calls
           epoch is not the newest, or expired → FAILED_PRECONDITION STALE_EPOCH → stop driving at once
         """
 

@@ -9,10 +9,11 @@ from typing import Any
 import grpc
 import pytest
 
-from brain.leases import MARGIN, Lease, LeaseKeeper, follow_leases, is_live
+from brain.leases import MARGIN, TOGETHER, Lease, LeaseKeeper, follow_leases, is_live
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import session_pb2
+from sessiond.service.leases import RENEWALS
 from tests.brain.stage import WAIT, create
 from tests.pace import SCALE
 from tests.sessiond.serving import Serving
@@ -38,10 +39,17 @@ def test_a_deadline_counts_from_before_the_request_and_ends_a_margin_earlier() -
 async def keeping(stub: Any) -> AsyncIterator[LeaseKeeper]:
     """A keeper that renews."""
     keeper = LeaseKeeper(stub, TERM)
+    async with renewing(keeper):
+        yield keeper
+
+
+@asynccontextmanager
+async def renewing(keeper: LeaseKeeper) -> AsyncIterator[None]:
+    """It renews while the block lasts."""
     running = asyncio.create_task(keeper.run())
     try:
         async with asyncio.timeout(WAIT):
-            yield keeper
+            yield
     finally:
         running.cancel()
         await asyncio.wait({running})
@@ -87,6 +95,20 @@ async def test_all_that_is_held_is_renewed_in_one_call(sessions: Serving) -> Non
             await stub.renewed.wait_for(lambda: stub.sizes[-1] == 1)
     assert leases[0].lost.is_set()
     assert not leases[1].lost.is_set()
+
+
+async def test_more_leases_than_one_call_takes_are_all_renewed(sessions: Serving) -> None:
+    stub: Any = Renewals(await sessions.brain())
+    keeper = LeaseKeeper(stub, 20 * TERM)  # how long taking so many lasts is not what is tested
+    taking = (
+        keeper.acquire(f"daemon/d{n}", takeover=True, workspace="w") for n in range(RENEWALS + 1)
+    )
+    leases = [lease for lease, _ in await asyncio.gather(*taking)]
+    keeper.term = TERM
+    async with renewing(keeper), stub.renewed:
+        await stub.renewed.wait_for(lambda: sum(stub.sizes) >= 2 * len(leases))
+    assert not any(lease.lost.is_set() for lease in leases)
+    assert max(stub.sizes) <= TOGETHER
 
 
 async def test_a_lease_that_cannot_be_renewed_is_lost_before_it_ends_at_sessiond(
