@@ -1,6 +1,6 @@
 """Whether a daemon that says hello may link here, and what it is told if so."""
 
-import asyncio
+from collections.abc import Callable
 
 from brain.clones import Machine
 from brain.daemon_link import DaemonLink
@@ -23,11 +23,21 @@ CAPABILITIES = frozenset({"claim", "replay", "attach"})
 class Admission:
     """From hello to welcome."""
 
-    def __init__(self, fleet: Fleet, me: Identity, heartbeat: float = HEARTBEAT) -> None:
-        """`heartbeat` is in seconds."""
+    def __init__(
+        self,
+        fleet: Fleet,
+        me: Identity,
+        *,
+        heartbeat: float = HEARTBEAT,
+        unsettled: Callable[[str, str], None] = lambda *_: None,
+    ) -> None:
+        """`heartbeat` is in seconds.
+
+        `unsettled` is told of each daemon that links with something to reconcile, and its
+        workspace.
+        """
         self.gate = Gate(fleet.directory.sessions, me.uri)
-        self.came: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
-        """Daemons that linked with something to reconcile, and their workspaces."""
+        self._unsettled = unsettled
         self._fleet = fleet
         self._me = me
         self._heartbeat = heartbeat
@@ -51,7 +61,7 @@ class Admission:
         )
         epoch = await self._fleet.links.take(link)
         if hello.unsettled:
-            self.came.put_nowait((name, workspace))
+            self._unsettled(name, workspace)
         welcome = pb.Welcome(
             protocol=protocol,
             epoch=epoch,

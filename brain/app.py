@@ -102,7 +102,8 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
         planned = PlannedEnds(files.identity, config.link_age)
         links = Links(directory, keeper, me, planned)
         fleet = Fleet(directory, links, peers, me, config.orphan_margin)
-        admission = Admission(fleet, me, config.heartbeat)
+        returns = Returns(fleet, sessions)
+        admission = Admission(fleet, me, heartbeat=config.heartbeat, unsettled=returns.came)
         presence = Presence(keeper, config.name)
         orchestrator = OrchestratorService(
             sessions, fleet, admission, hub, peers, me=me, lease_left=presence.left
@@ -120,7 +121,6 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             announce(ready_fd, address=keeper.address, name=me.name, **presence.attributes)
             log.info("brain serves", extra={"address": keeper.address, "brain": me.name})
 
-        returns = Returns(fleet, admission.came, sessions)
         parts = _Parts(keeper, appender, fleet, presence, scheduler, trust, renewal, returns)
         await _work(stop, parts, ready)
 

@@ -7,9 +7,11 @@ daemon's link appends a `hand.event` with a wake.
 """
 
 import asyncio
+import functools
 import json
 import logging
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from brain.fleet import Fleet
 from brain.hands_at import one
@@ -30,70 +32,104 @@ _AGAIN = 5.0
 _LOOKS = 24
 _STORE_LIMIT = 10.0
 """Seconds sessiond has to answer."""
+_TOLD = 1_000
+"""Hands of one daemon that are looked at, once for each session that has a share."""
 _EVENTS = 1_000
 """The newest events of a log in which to look for what was given up."""
 _TYPES = ("agent.tool_result", "hand.late_result", "hand.lost", "hand.released")
 
 
-class Returns:
-    """Looks at each daemon that linked here, once a link."""
+class Told(NamedTuple):
+    """A hand that has something to tell, and who may be waiting for it."""
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        came: "asyncio.Queue[tuple[str, str]]",
-        sessions: "session_pb2_grpc.SessionAsyncStub",
-    ) -> None:
-        """`came`: daemons with something to tell, and their workspaces."""
+    session_id: str
+    hand_id: str
+
+
+class Returns:
+    """Looks at each daemon that linked here: one look a daemon, for its newest link."""
+
+    def __init__(self, fleet: Fleet, sessions: "session_pb2_grpc.SessionAsyncStub") -> None:
         self._fleet = fleet
-        self._came = came
         self._sessions = sessions
         self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._newest: dict[str, str] = {}
+        """Daemons that came since, and their workspaces."""
+        self._came = asyncio.Event()
+        self._looks: dict[str, asyncio.Task[None]] = {}
+
+    def came(self, daemon: str, workspace: str) -> None:
+        """A daemon linked with something to tell; looking for an older link of it is over."""
+        self._newest[daemon] = workspace
+        self._came.set()
 
     async def run(self) -> None:
         """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
-                group.create_task(self._look(*await self._came.get()))
+                await self._came.wait()
+                self._came.clear()
+                newest, self._newest = self._newest, {}
+                for daemon, workspace in newest.items():
+                    if older := self._looks.get(daemon):
+                        older.cancel()
+                    look = group.create_task(self._look(daemon, workspace))
+                    self._looks[daemon] = look
+                    look.add_done_callback(functools.partial(self._looked, daemon))
+
+    def _looked(self, daemon: str, look: "asyncio.Task[None]") -> None:
+        if self._looks.get(daemon) is look:
+            del self._looks[daemon]
 
     async def _look(self, daemon: str, workspace: str) -> None:
-        """Wake whoever must hear of a daemon's hands; the next link looks anew."""
+        """Wake whoever must hear of a daemon's hands; look again at those that are driven."""
         try:
             async with self._slots:
-                connection = await self._fleet.connection(daemon, workspace)
-                listed: hand_pb2.ListHandsResponse = await one(
-                    connection.call("list_hands", hand_pb2.ListHandsRequest())
-                )
-            async with asyncio.TaskGroup() as group:
-                for hand in listed.hands:
-                    if hand.lost or hand.open_call_ids or hand.unacknowledged_call_ids:
-                        for session_id in hand.session_ids:
-                            group.create_task(
-                                self._tell(session_id, workspace, daemon, hand.hand_id)
-                            )
+                told = await self._listed(daemon, workspace)
         except CarpalError as error:
             log.info("hands not listed", extra={"daemon": daemon, "error": str(error)})
+            return
+        for _ in range(_LOOKS):
+            async with self._slots:
+                told = [each for each in told if await self._is_driven(each, workspace, daemon)]
+            if not told:
+                return
+            await asyncio.sleep(_AGAIN)
 
-    async def _tell(self, session_id: str, workspace: str, daemon: str, hand_id: str) -> None:
-        """Wake a session that gave something of the hand up, unless its driver hears it.
+    async def _listed(self, daemon: str, workspace: str) -> list[Told]:
+        connection = await self._fleet.connection(daemon, workspace)
+        listed: hand_pb2.ListHandsResponse = await one(
+            connection.call("list_hands", hand_pb2.ListHandsRequest())
+        )
+        told = [
+            Told(session_id, hand.hand_id)
+            for hand in listed.hands
+            if hand.lost or hand.open_call_ids or hand.unacknowledged_call_ids
+            for session_id in hand.session_ids
+        ]
+        if len(told) > _TOLD:
+            log.warning("not all hands are looked at", extra={"daemon": daemon, "hands": len(told)})
+        return told[:_TOLD]
+
+    async def _is_driven(self, told: Told, workspace: str, daemon: str) -> bool:
+        """Whether a session's driver is to hear of a hand; without one it is woken, if it must.
 
         Whose hands a daemon has is its own word: of another workspace's it is not believed.
         """
         try:
-            for _ in range(_LOOKS):
-                with rpc_errors("sessiond"):
-                    request = session_pb2.GetSessionRequest(session_id=session_id)
-                    told = await self._sessions.GetSession(request, timeout=_STORE_LIMIT)
-                    if told.session.workspace != workspace:
-                        return
-                    if not await self._waits(session_id, hand_id):
-                        return
-                    if not is_live(told.session.lease):
-                        await self._wake(session_id, daemon, hand_id)
-                        return
-                await asyncio.sleep(_AGAIN)
+            with rpc_errors("sessiond"):
+                request = session_pb2.GetSessionRequest(session_id=told.session_id)
+                found = await self._sessions.GetSession(request, timeout=_STORE_LIMIT)
+                if found.session.workspace != workspace:
+                    return False
+                if not await self._waits(told.session_id, told.hand_id):
+                    return False
+                if is_live(found.session.lease):
+                    return True
+                await self._wake(told.session_id, daemon, told.hand_id)
         except CarpalError as error:
-            log.info("session not woken", extra={"session": session_id, "error": str(error)})
+            log.info("session not woken", extra={"session": told.session_id, "error": str(error)})
+        return False
 
     async def _waits(self, session_id: str, hand_id: str) -> bool:
         request = session_pb2.GetEventsRequest(

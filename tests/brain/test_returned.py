@@ -2,30 +2,43 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
 
 from brain.fleet import Fleet
-from brain.returned import Returns
+from brain.returned import _AT_ONCE, Returns
 from carpal.v1 import hand_pb2, session_pb2, session_pb2_grpc, types_pb2
 from tests.hands.place import until
 
 
 class Returning:
-    """A fleet of one daemon, which says that session `s` has a share of its lost hand `h`."""
+    """A fleet of one daemon, which says that sessions have a share of its lost hand `h`."""
 
-    def __init__(self) -> None:
-        self.came: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+    def __init__(self, *sessions: str) -> None:
+        self.sessions = sessions
+        self.asked: list[str] = []
+        """Of which workspaces' links it was asked."""
+        self.asking = self.most = 0
+        self.answers = asyncio.Event()
+        self.answers.set()
 
-    async def connection(self, _daemon: str, _workspace: str) -> "Returning":
+    async def connection(self, _daemon: str, workspace: str) -> "Returning":
         """The way to it."""
+        self.asked.append(workspace)
         return self
 
     async def call(self, _arm: str, _request: object) -> AsyncGenerator[Any, None]:
-        """Its hands."""
-        hand = hand_pb2.HandInfo(hand_id="h", lost=True, session_ids=["s"])
+        """Its hands, once it answers."""
+        self.asking += 1
+        self.most = max(self.most, self.asking)
+        try:
+            await self.answers.wait()
+        finally:
+            self.asking -= 1
+        hand = hand_pb2.HandInfo(hand_id="h", lost=True, session_ids=self.sessions)
         yield hand_pb2.ListHandsResponse(hands=[hand])
 
 
@@ -33,11 +46,15 @@ class Sessions:
     """Session `s` of workspace `ours`, which gave the hand up and sleeps."""
 
     def __init__(self) -> None:
-        self.looked = 0
+        self.looked = self.looking = self.most = 0
         self.woken: list[session_pb2.EmitEventRequest] = []
 
     async def GetSession(self, _request: object, **_: float) -> session_pb2.GetSessionResponse:
         """Whose it is."""
+        self.looking += 1
+        self.most = max(self.most, self.looking)
+        await asyncio.sleep(0)
+        self.looking -= 1
         self.looked += 1
         return session_pb2.GetSessionResponse(session=types_pb2.SessionInfo(workspace="ours"))
 
@@ -54,16 +71,57 @@ class Sessions:
         return session_pb2.EmitEventResponse()
 
 
+@asynccontextmanager
+async def looking(fleet: Returning, sessions: Sessions) -> AsyncIterator[Returns]:
+    """What looks at the daemons that come back."""
+    stub = cast("session_pb2_grpc.SessionAsyncStub", sessions)
+    returns = Returns(cast("Fleet", fleet), stub)
+    running = asyncio.create_task(returns.run())
+    yield returns
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def turns() -> None:
+    """Whatever can go on does."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
 @pytest.mark.parametrize(("workspace", "wakes"), [("ours", 1), ("theirs", 0)])
 async def test_a_session_is_woken_by_a_daemon_of_its_own_workspace_alone(
     workspace: str, wakes: int
 ) -> None:
-    fleet, sessions = Returning(), Sessions()
-    stub = cast("session_pb2_grpc.SessionAsyncStub", sessions)
-    running = asyncio.create_task(Returns(cast("Fleet", fleet), fleet.came, stub).run())
-    fleet.came.put_nowait(("d", workspace))
-    await until(lambda: sessions.looked, "it did not look")
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert len(sessions.woken) == wakes
-    running.cancel()
+    fleet, sessions = Returning("s"), Sessions()
+    async with looking(fleet, sessions) as returns:
+        returns.came("d", workspace)
+        await until(lambda: sessions.looked, "it did not look")
+        await turns()
+        assert len(sessions.woken) == wakes
+
+
+async def test_a_daemon_that_links_again_and_again_is_looked_at_once_for_its_newest_link() -> None:
+    fleet, sessions = Returning("s"), Sessions()
+    fleet.answers.clear()
+    async with looking(fleet, sessions) as returns:
+        for link in range(100):
+            returns.came("d", f"link {link}")
+            await turns()
+            assert fleet.asking == 1
+            assert len(returns._looks) == 1
+        returns.came("d", "not looked at: there is a newer one")
+        returns.came("d", "ours")
+        fleet.answers.set()
+        await until(lambda: sessions.woken, "it did not look")
+        await turns()
+        assert (fleet.most, fleet.asked[-2:]) == (1, ["link 99", "ours"])
+        assert (len(sessions.woken), returns._looks) == (1, {})
+
+
+async def test_many_daemons_with_many_hands_are_looked_at_a_few_at_a_time() -> None:
+    fleet, sessions = Returning(*(f"s{n}" for n in range(30))), Sessions()
+    async with looking(fleet, sessions) as returns:
+        for daemon in range(30):
+            returns.came(f"d{daemon}", "ours")
+        await until(lambda: len(sessions.woken) == 30 * 30, "not all were looked at")
+        assert max(fleet.most, sessions.most) <= _AT_ONCE
