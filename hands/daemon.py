@@ -10,7 +10,6 @@ on is asked about on the link that is there already.
 """
 
 import asyncio
-import hashlib
 import logging
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -258,7 +257,6 @@ class Daemon:
             labels={"host": platform.node(), "machine": platform.machine(), **self._labels},
             capacity=self._inventory.capacity,
             types=self._service.types(),
-            inventory_digest=inventory_digest(self._inventory),
             last_epoch=int(journal.note(_LAST_EPOCH, "0")),
             unsettled=journal.unsettled,
         )
@@ -277,12 +275,3 @@ def _end_of(serving: "asyncio.Task[bool]") -> tuple[CarpalError | None, bool]:
     if isinstance(error, CarpalError):
         return error, False
     raise error
-
-
-def inventory_digest(inventory: Inventory) -> bytes:
-    """SHA-256 over the sorted hand ids and their open calls."""
-    lines = [
-        " ".join((hand_id, *sorted(inventory.keepers[hand_id].open)))
-        for hand_id in sorted(inventory.keepers)
-    ]
-    return hashlib.sha256("\n".join(lines).encode()).digest()

@@ -238,7 +238,6 @@ class Hello(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
     TYPES_FIELD_NUMBER: _builtins.int
-    INVENTORY_DIGEST_FIELD_NUMBER: _builtins.int
     LAST_EPOCH_FIELD_NUMBER: _builtins.int
     UNSETTLED_FIELD_NUMBER: _builtins.int
     daemon_id: _builtins.str
@@ -251,8 +250,6 @@ class Hello(_message.Message):
     protocol_min: _builtins.int
     protocol_max: _builtins.int
     version: _builtins.str
-    inventory_digest: _builtins.bytes
-    """SHA-256 over the sorted hand ids and their open calls."""
     last_epoch: _builtins.int
     """Epoch of the last link this daemon obeyed."""
     unsettled: _builtins.int
@@ -283,13 +280,12 @@ class Hello(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         capacity: Global___Capacity | None = ...,
         types: _abc.Iterable[_hand_pb2.HandTypeInfo] | None = ...,
-        inventory_digest: _builtins.bytes = ...,
         last_epoch: _builtins.int = ...,
         unsettled: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "capabilities", b"capabilities", "capacity", b"capacity", "daemon_id", b"daemon_id", "instance_id", b"instance_id", "inventory_digest", b"inventory_digest", "journal_id", b"journal_id", "labels", b"labels", "last_epoch", b"last_epoch", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "types", b"types", "unsettled", b"unsettled", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "capabilities", b"capabilities", "capacity", b"capacity", "daemon_id", b"daemon_id", "instance_id", b"instance_id", "journal_id", b"journal_id", "labels", b"labels", "last_epoch", b"last_epoch", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "types", b"types", "unsettled", b"unsettled", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

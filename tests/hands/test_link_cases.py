@@ -52,7 +52,7 @@ async def test_l05_a_brain_that_restarts_knowing_nothing_is_told_all_of_the_daem
                 hello = again.link.hello
                 assert hello.last_epoch == first.epoch
                 assert (hello.capacity.hands, len(hello.types)) == (1, 1)
-                for field in ("journal_id", "boot_id", "instance_id", "inventory_digest"):
+                for field in ("journal_id", "boot_id", "instance_id"):
                     assert getattr(hello, field) == getattr(before, field)
                 listed = await again.ask(list_hands=hand_pb2.ListHandsRequest())
                 assert [info.hand_id for info in listed.list_hands.hands] == ["h"]
