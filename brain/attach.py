@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from carpal.errors import CarpalError, from_status, refuse
-from carpal.fault_points import point
+from carpal.fault_points import frame_points
 from carpal.link_output import Reading
 from carpal.server import Context
 from carpal.status import Reason
@@ -105,7 +105,7 @@ class Answer:
             raise refuse(Reason.CALL_NOT_FOUND, "the answer did not move to this stream") from None
         said = self._reading.offset
         read(said)
-        await context.write(pb.AttachResponse(acknowledged_offset=said))
+        await _tell(context, said)
         async for message in requests:
             kind = message.WhichOneof("message")
             if kind == "open":
@@ -118,9 +118,7 @@ class Answer:
                 return
             if self._reading.offset - said >= _ACKNOWLEDGE:
                 said = self._reading.offset
-                point("brain.attach.before_acknowledged")
-                await context.write(pb.AttachResponse(acknowledged_offset=said))
-                point("brain.attach.acknowledged")
+                await _tell(context, said)
 
     async def _give(self, response: hand_pb2.ExecuteResponse) -> None:
         """Hand a message over and wait until it was read."""
@@ -155,6 +153,14 @@ class Answer:
         if self._without is not None:
             self._without.cancel()
             self._without = None
+
+
+async def _tell(context: Context, offset: int) -> None:
+    """From where to send, first; then what was read."""
+    response = pb.AttachResponse(acknowledged_offset=offset)
+    frame_points("brain", (response,), "before_written")
+    await context.write(response)
+    frame_points("brain", (response,), "written")
 
 
 async def opening(requests: Requests, limit: float = OPENING_LIMIT) -> pb.AttachOpen:

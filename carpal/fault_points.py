@@ -32,14 +32,25 @@ def point(name: str) -> None:
 
 
 def frame_points(process: str, messages: Iterable[Any], step: str) -> None:
-    """The points of a frame of the link, by what is in it: `brain.request_execute.written`."""
+    """The points of a frame of any of the link's streams, by what is in it.
+
+    `brain.request_execute.written`, `daemon.attach_output.before_written`.
+    """
     if _FOLDER:
         for message in messages:
             point(f"{process}.{kind_of(message)}.{step}")
 
 
 def kind_of(message: Any) -> str:
-    """`hello`, `heartbeat`, `request_claim`, `reply_execute`, … of a message of the link."""
+    """`hello`, `heartbeat`, `request_claim`, `reply_execute`, … of a message of the link.
+
+    On an Attach stream `attach_open`, `attach_output`, `attach_result`, and `attach_acknowledged`.
+    """
+    match message.DESCRIPTOR.name:
+        case "AttachRequest":
+            return f"attach_{message.execute.WhichOneof('step') or 'open'}"
+        case "AttachResponse":
+            return "attach_acknowledged"
     kind: str = message.WhichOneof("kind") or "unknown"
     if kind == "request":
         return f"request_{message.request.WhichOneof('call')}"

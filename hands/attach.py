@@ -13,7 +13,7 @@ import grpc
 
 from carpal.backoff import Backoff
 from carpal.client import from_rpc, held
-from carpal.fault_points import point
+from carpal.fault_points import frame_points
 from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
 from hands.running import Running
@@ -43,7 +43,6 @@ async def carry(
     """
     backoff = Backoff(0.05, 1.0)
     while True:
-        point("daemon.attach.before_opened")
         with held(open_stream()) as stream:
             error = await _once(stream, opening, running, read, backoff.works)
         if error is None:
@@ -104,12 +103,15 @@ async def _send(
     stream: AttachStream, opening: pb.AttachOpen, running: Running, wanted: "asyncio.Future[int]"
 ) -> None:
     try:
-        await stream.write(pb.AttachRequest(open=opening))
-        point("daemon.attach.opened")
+        await _write(stream, pb.AttachRequest(open=opening))
         async for step in running.watch(await wanted, CHUNK):
-            point("daemon.attach.before_written")
-            await stream.write(pb.AttachRequest(execute=step))
-            point("daemon.attach.written")
+            await _write(stream, pb.AttachRequest(execute=step))
         await stream.done_writing()
     except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
         return  # the stream is over; the reader learns why
+
+
+async def _write(stream: AttachStream, request: pb.AttachRequest) -> None:
+    frame_points("daemon", (request,), "before_written")
+    await stream.write(request)
+    frame_points("daemon", (request,), "written")

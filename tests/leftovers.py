@@ -17,7 +17,10 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def orphans(state: Path) -> list[str]:
-    """What is there of hands below a daemon's state folder and should not be, in words."""
+    """What is there of hands below a daemon's state folder and should not be, in words.
+
+    Of control groups those that bear the id of a hand, anywhere; see `own_cgroups` for others.
+    """
     hands = (state / "hands").resolve()
     known = _hands(state / "journal.db")
     live = {hand_id for hand_id, kept in known.items() if kept == "live"}
@@ -36,6 +39,25 @@ def orphans(state: Path) -> list[str]:
 async def nothing_orphaned(state: Path) -> None:
     """Fail unless all that has no owner is gone, or goes in a moment."""
     await until(lambda: not orphans(state), f"left below {state}: {orphans(state)}")
+
+
+def own_cgroups(root: Path = _CGROUPS, of: Path = Path("/proc/self/cgroup")) -> set[Path]:
+    """Control groups below those that this process is in, as what it starts would make them.
+
+    To be compared before and after. Of version 1 each hierarchy counts, of version 2 the one.
+    Where this process is at the top of a hierarchy, as on a machine without delegation, that
+    hierarchy has everybody's groups and counts for nothing: there `orphans` finds only those
+    that bear a hand's id. No hand type of ours makes any group yet.
+    """
+    found: set[Path] = set()
+    for line in of.read_text(encoding="utf-8").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if path == "/":
+            continue
+        names = [controllers.removeprefix("name=")] if controllers else ["unified", "."]
+        for own in (Path(root, name, path.lstrip("/")) for name in names):
+            found.update(Path(at, name) for at, below, _ in os.walk(own) for name in below)
+    return found
 
 
 def _hands(journal: Path) -> dict[str, str]:

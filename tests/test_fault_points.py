@@ -99,3 +99,12 @@ def test_the_kind_of_a_message_names_what_is_asked_and_answered() -> None:
     assert kind_of(pb.BrainMessage(request=execute)) == "request_execute"
     assert kind_of(pb.DaemonMessage(reply=answered)) == "reply_execute"
     assert kind_of(pb.DaemonMessage(heartbeat=pb.Heartbeat())) == "heartbeat"
+
+
+def test_the_kind_of_a_message_on_an_attach_stream_names_what_it_carries() -> None:
+    output = hand_pb2.ExecuteResponse(output=hand_pb2.OutputChunk(data=b"x"))
+    result = hand_pb2.ExecuteResponse(result=hand_pb2.Result(content="x"))
+    assert kind_of(pb.AttachRequest(open=pb.AttachOpen(request_id=1))) == "attach_open"
+    assert kind_of(pb.AttachRequest(execute=output)) == "attach_output"
+    assert kind_of(pb.AttachRequest(execute=result)) == "attach_result"
+    assert kind_of(pb.AttachResponse(acknowledged_offset=0)) == "attach_acknowledged"

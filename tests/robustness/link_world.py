@@ -9,10 +9,11 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.faults import FaultProxy, Points, supervisors
+from tests.leftovers import orphans, own_cgroups
 from tests.pace import SCALE
 from tests.world import Running, World, world
 
@@ -23,6 +24,15 @@ HEARTBEAT = 1.0 * SCALE
 SECONDS = 90.0 * SCALE
 """How long anything may take that only has to happen, silence on a link included."""
 BRAINS = ("b1", "b2")
+ATTACH = (
+    *("daemon.attach_open", "daemon.attach_output", "daemon.attach_result"),
+    "brain.attach_acknowledged",
+)
+"""Frames of a stream of its own for a call's output."""
+MANY = 20_000
+"""Lines, of 100 KB: output that gets one."""
+MOMENTS = ("before_written", "written")
+"""Of a frame."""
 DESCRIPTORS = 100
 """More than a process has open here; each link that left a socket would add to it."""
 CONNECTIONS = 12
@@ -35,6 +45,8 @@ class LinkWorld:
 
     it: World
     points: Points
+    cgroups: frozenset[Path] = field(default_factory=lambda: frozenset(own_cgroups()))
+    """Control groups below our own that were there before."""
 
     @property
     def fronts(self) -> list[FaultProxy]:
@@ -97,7 +109,9 @@ class LinkWorld:
 
     def _left(self) -> list[str]:
         folders = [str(path) for path in self.hands.iterdir()]
-        return folders + [f"{pid} {command}" for pid, command in _marked(self.hands)]
+        processes = [f"{pid} {command}" for pid, command in _marked(self.hands)]
+        cgroups = [f"cgroup {path}" for path in own_cgroups() - self.cgroups]
+        return folders + processes + cgroups + orphans(self.it.state / "hand")
 
     def _alive(self, name: str) -> bool:
         running: Running = self.it.running[name]

@@ -18,7 +18,16 @@ import pytest
 from tests.faults import FaultProxy, Way, stopped
 from tests.interaction.play import session
 from tests.pace import times
-from tests.robustness.link_world import HEARTBEAT, SECONDS, LinkWorld, link_world, send
+from tests.robustness.link_world import (
+    ATTACH,
+    HEARTBEAT,
+    MANY,
+    MOMENTS,
+    SECONDS,
+    LinkWorld,
+    link_world,
+    send,
+)
 from tests.robustness.truth import Effects, check_calls, check_log
 
 log = logging.getLogger(__name__)
@@ -44,8 +53,8 @@ FRAMES = (
     *("brain.request_execute", "daemon.reply_execute"),
     *("brain.request_acknowledge", "daemon.reply_acknowledge"),
     *("brain.heartbeat", "daemon.heartbeat", "daemon.capacity"),
+    *ATTACH,
 )
-MOMENTS = ("before_written", "written")
 PARTS = times(1, 11)
 LASTS = 0.7
 """Seconds that a fault lasts; some calls end meanwhile."""
@@ -92,7 +101,12 @@ async def case(it: LinkWorld, effects: Effects, fault: str, point: str) -> None:
             front.cut()
     # The second lasts for long enough that there are heartbeats, when one is waited for.
     seconds = 1.5 * HEARTBEAT if "heartbeat" in point else 0.1
-    commands = [effects.command(name, seconds if name == "two" else 0.05) for name in names]
+    lines = MANY if "attach" in point else 0
+    commands = [
+        effects.command("one"),
+        effects.command("two", seconds, lines),
+        effects.command("three"),
+    ]
     async with session(it.it, "\n".join(commands)) as made:
         pid = await it.points.reached(point, SECONDS)
         await stopped(pid, SECONDS)

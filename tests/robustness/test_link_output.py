@@ -14,17 +14,13 @@ from tests.faults import Action, stopped
 from tests.hands.test_output import COUNT, counted
 from tests.interaction.play import session
 from tests.pace import times
-from tests.robustness.link_world import SECONDS, LinkWorld, link_world, send
+from tests.robustness.link_world import ATTACH, MOMENTS, SECONDS, LinkWorld, link_world, send
 from tests.robustness.test_link_steps import STILL
 from tests.robustness.truth import Effects, check_calls, check_log
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-STEPS = (
-    *("daemon.attach.before_opened", "daemon.attach.opened"),
-    *("daemon.attach.before_written", "daemon.attach.written"),
-    *("brain.attach.before_acknowledged", "brain.attach.acknowledged"),
-)
+STEPS = [f"{frame}.{moment}" for frame in ATTACH for moment in MOMENTS]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,15 @@ import pytest
 from tests.faults import Action
 from tests.interaction.play import session
 from tests.pace import SEED, times
-from tests.robustness.link_world import BRAINS, HEARTBEAT, SECONDS, TERM, LinkWorld, link_world
+from tests.robustness.link_world import (
+    BRAINS,
+    HEARTBEAT,
+    MANY,
+    SECONDS,
+    TERM,
+    LinkWorld,
+    link_world,
+)
 from tests.robustness.test_link_network import FAULTS
 from tests.robustness.test_link_steps import STEPS
 from tests.robustness.truth import Effects, check_calls, check_log
@@ -33,8 +41,6 @@ SILENCE = 3.0 * HEARTBEAT + 1.0
 """Seconds after which both ends of a link have noticed that nothing comes."""
 STARTS = 9.0
 """Seconds that the making of a hand may stand still."""
-MANY = 20_000
-"""Lines, of 100 KB."""
 ENOUGH = 10
 """Rounds that fail before the rest is left out."""
 BOTH = 2

@@ -16,7 +16,7 @@ import pytest
 from tests.faults import Action, stopped
 from tests.interaction.play import session
 from tests.pace import times
-from tests.robustness.link_world import SECONDS, LinkWorld, link_world, send
+from tests.robustness.link_world import MANY, SECONDS, LinkWorld, link_world, send
 from tests.robustness.truth import Effects, check_calls, check_log
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ BRAIN = (
     *("execute.before_asked", "request_execute.before_written", "request_execute.written"),
     *("result.received", "result.before_appended", "result.appended", "result.acknowledged"),
     *("link.before_welcomed", "link.welcomed", "welcome.before_written", "welcome.written"),
+    *("attach_acknowledged.before_written", "attach_acknowledged.written"),
 )
 DAEMON = (
     *("hand.before_provisioning", "hand.provisioning"),
@@ -40,6 +41,9 @@ DAEMON = (
     *("hand.before_released", "hand.released"),
     *("link.before_welcomed", "link.welcomed", "hello.before_written", "hello.written"),
     *("session.before_epoch_raised", "session.epoch_raised"),
+    *("attach_open.before_written", "attach_open.written"),
+    *("attach_output.before_written", "attach_output.written"),
+    *("attach_result.before_written", "attach_result.written"),
 )
 SUPERVISOR = (
     *("hand.bound", "call.taken", "call.before_started", "call.started"),
@@ -93,7 +97,9 @@ async def case(it: LinkWorld, effects: Effects, point: str, action: Action) -> N
     if ".link." in point or "welcome" in point or "hello" in point:
         for front in it.fronts:
             front.cut()
-    async with session(it.it, "\n".join(effects.command(name) for name in names)) as made:
+    lines = MANY if "attach" in point else 0
+    task = "\n".join(effects.command(name, lines=lines) for name in names)
+    async with session(it.it, task) as made:
         pid = await it.points.reached(point, SECONDS)
         if action == "stop":
             await stopped(pid, SECONDS)
