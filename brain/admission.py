@@ -9,15 +9,13 @@ from brain.gate import Gate
 from brain.hands_at import one
 from carpal.errors import refuse
 from carpal.identity import Identity
+from carpal.link_terms import CAPABILITIES, SILENT_BEATS
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
 
 HEARTBEAT = 5.0
-"""Seconds between heartbeats on a link; silence of three ends it."""
-
-CAPABILITIES = frozenset({"claim", "replay", "attach"})
-"""Link capabilities this brain has."""
+"""Seconds between heartbeats on a link."""
 
 
 class Admission:
@@ -65,12 +63,12 @@ class Admission:
         welcome = pb.Welcome(
             protocol=protocol,
             epoch=epoch,
-            capabilities=sorted(CAPABILITIES & set(hello.capabilities)),
+            capabilities=sorted(set(CAPABILITIES).intersection(hello.capabilities)),
             brains=self._fleet.directory.brains,
             brain=self._me.name,
         )
         welcome.heartbeat_interval.FromMilliseconds(int(self._heartbeat * 1000))
-        welcome.silence_limit.FromMilliseconds(int(3 * self._heartbeat * 1000))
+        welcome.silence_limit.FromMilliseconds(int(SILENT_BEATS * self._heartbeat * 1000))
         welcome.server_time.GetCurrentTime()
         return welcome
 

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 import grpc
 import msgspec
 
-from brain.admission import Admission
+from brain.admission import HEARTBEAT, Admission
 from brain.directory import Directory
 from brain.enrollment import EnrollmentService
 from brain.fleet import ORPHAN_MARGIN, Fleet
@@ -65,7 +65,7 @@ class BrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     vault: str = "127.0.0.1:7443"
     lease_term: Annotated[float, msgspec.Meta(ge=0.5, le=60)] = 10.0
     """Seconds a session waits at most, when this brain dies, less 2."""
-    heartbeat: Annotated[float, msgspec.Meta(ge=0.1, le=15)] = 5.0
+    heartbeat: Annotated[float, msgspec.Meta(ge=0.1, le=15)] = HEARTBEAT
     """Seconds between heartbeats on a link; after silence of three it is over at both ends."""
     orphan_margin: Annotated[float, msgspec.Meta(ge=0, le=3_600)] = ORPHAN_MARGIN
     """Seconds past its orphan deadline after which a hand out of reach has ended itself."""

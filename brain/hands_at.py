@@ -17,24 +17,13 @@ from brain.daemon_link import DaemonLink
 from carpal.client import dial, held, rpc_errors
 from carpal.errors import refuse
 from carpal.identity import Role
+from carpal.link_terms import UNARY
 from carpal.status import Reason
 from carpal.tls import IdentityFiles
 from carpal.v1 import hand_pb2_grpc, orchestrator_pb2, orchestrator_pb2_grpc
 
 DAEMON_KEY = "carpal-daemon"
 """Request metadata that names the daemon of a relayed call."""
-
-UNARY = {
-    "describe": "Describe",
-    "probe": "Probe",
-    "claim": "Claim",
-    "acknowledge": "Acknowledge",
-    "cancel": "Cancel",
-    "transfer": "Transfer",
-    "release": "Release",
-    "list_hands": "ListHands",
-}
-STREAMS = {"provision": "Provision", "execute": "Execute", "events": "Events", "save": "Save"}
 
 ANSWER_LIMIT = 20.0
 """Seconds a daemon has for what is not a stream."""
@@ -75,13 +64,11 @@ class Relayed:
     async def call(self, arm: str, request: Message) -> AsyncGenerator[Any, None]:
         """See HandConnection."""
         with rpc_errors(self._peer):
+            method = getattr(self._stub, arm.title().replace("_", ""))
             if arm in UNARY:
-                method = getattr(self._stub, UNARY[arm])
                 yield await method(request, metadata=self._metadata, timeout=ANSWER_LIMIT)
                 return
-            with held(
-                getattr(self._stub, STREAMS[arm])(request, metadata=self._metadata)
-            ) as stream:
+            with held(method(request, metadata=self._metadata)) as stream:
                 async for response in stream:
                     yield response
 

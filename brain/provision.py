@@ -22,13 +22,11 @@ from carpal.backoff import Backoff
 from carpal.errors import CarpalError, Unreachable
 from carpal.fault_points import point
 from carpal.ids import new_id
+from carpal.link_terms import ORPHAN_DEADLINE
 from carpal.status import Reason
 from carpal.v1 import hand_pb2, orchestrator_pb2
 
 log = logging.getLogger(__name__)
-
-ORPHAN_DEADLINE = 600.0
-"""Seconds, when the session does not say."""
 
 PATIENCE = 30.0
 """Seconds to wait for a daemon that is out of reach before a hand counts as not to be had."""

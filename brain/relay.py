@@ -13,42 +13,39 @@ from google.protobuf.message import Message
 from brain.fleet import Fleet
 from brain.hands_at import DAEMON_KEY, one
 from carpal.errors import invalid
+from carpal.link_terms import UNARY
 from carpal.server import Context, caller, not_built
 from carpal.v1 import hand_pb2_grpc
 
 
-def _unary(arm: str) -> Any:
-    async def relay(self: "HandRelay", request: Message, context: Context) -> Any:
+def _relayed(arm: str) -> Any:
+    async def one_answer(self: "HandRelay", request: Message, context: Context) -> Any:
         return await one(self.forward(arm, request, context))
 
-    return relay
-
-
-def _stream(arm: str) -> Any:
-    async def relay(self: "HandRelay", request: Message, context: Context) -> AsyncIterator[Any]:
+    async def stream(self: "HandRelay", request: Message, context: Context) -> AsyncIterator[Any]:
         async with aclosing(self.forward(arm, request, context)) as responses:
             async for response in responses:
                 yield response
 
-    return relay
+    return one_answer if arm in UNARY else stream
 
 
 class HandRelay(hand_pb2_grpc.HandServicer):
     """The Hand service, as a brain serves it to other brains."""
 
-    Describe = _unary("describe")
-    Probe = _unary("probe")
-    Provision = _stream("provision")
-    Claim = _unary("claim")
-    Execute = _stream("execute")
-    Acknowledge = _unary("acknowledge")
-    Cancel = _unary("cancel")
-    Transfer = _unary("transfer")
-    Release = _unary("release")
-    Events = _stream("events")
+    Describe = _relayed("describe")
+    Probe = _relayed("probe")
+    Provision = _relayed("provision")
+    Claim = _relayed("claim")
+    Execute = _relayed("execute")
+    Acknowledge = _relayed("acknowledge")
+    Cancel = _relayed("cancel")
+    Transfer = _relayed("transfer")
+    Release = _relayed("release")
+    Events = _relayed("events")
     Tunnel = not_built
-    Save = _stream("save")
-    ListHands = _unary("list_hands")
+    Save = _relayed("save")
+    ListHands = _relayed("list_hands")
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

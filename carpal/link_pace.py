@@ -5,6 +5,7 @@ in its welcome; until then the limits are those of a greeting.
 """
 
 from carpal.link_table import LIVE, Side, State
+from carpal.link_terms import SILENT_BEATS
 from carpal.v1 import orchestrator_pb2 as pb
 
 GREETING_LIMIT = 5.0
@@ -30,7 +31,7 @@ class Pace:
     def begin(self, welcome: pb.Welcome) -> None:
         """The pace from here on."""
         self._interval = welcome.heartbeat_interval.ToMilliseconds() / 1000 or GREETING_LIMIT
-        self.limit = welcome.silence_limit.ToMilliseconds() / 1000 or 3 * self._interval
+        self.limit = welcome.silence_limit.ToMilliseconds() / 1000 or SILENT_BEATS * self._interval
 
     def restart(self, now: float) -> None:
         """The link opened."""

@@ -30,6 +30,7 @@ from carpal.link import (
     Side,
     Welcomed,
 )
+from carpal.link_terms import ATTACH
 from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
 from carpal.v1 import orchestrator_pb2_grpc
@@ -41,8 +42,6 @@ log = logging.getLogger(__name__)
 
 _FLUSH = 2.0
 """Seconds for the last messages, goodbye among them, to leave."""
-ATTACH = "attach"
-"""The capability of moving large answers to a stream of their own."""
 
 OnWelcome = Callable[[pb.Welcome], Awaitable[None]]
 

@@ -22,11 +22,12 @@ from carpal.errors import CarpalError, Unreachable, refuse
 from carpal.identity import Role
 from carpal.ids import new_id
 from carpal.link import PROTOCOL_MAX, PROTOCOL_MIN
+from carpal.link_terms import CAPABILITIES
 from carpal.proxy import Way
 from carpal.status import Reason
 from carpal.tls import Shown
 from carpal.v1 import orchestrator_pb2 as pb
-from hands.brain_link import ATTACH, BrainLink, at
+from hands.brain_link import BrainLink, at
 from hands.dialling import Dialling
 from hands.inventory import Inventory
 from hands.service import HandService
@@ -253,7 +254,7 @@ class Daemon:
             protocol_min=PROTOCOL_MIN,
             protocol_max=PROTOCOL_MAX,
             version=__version__,
-            capabilities=["claim", "replay", ATTACH],
+            capabilities=CAPABILITIES,
             labels={"host": platform.node(), "machine": platform.machine(), **self._labels},
             capacity=self._inventory.capacity,
             types=self._service.types(),

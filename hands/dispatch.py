@@ -9,18 +9,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from carpal.errors import CarpalError, refuse, to_status
+from carpal.link_terms import STREAMS, UNARY
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
 from hands.service import HandService
 
 log = logging.getLogger(__name__)
-
-_UNARY = {
-    "describe", "probe", "claim", "acknowledge", "cancel", "transfer", "release", "list_hands",
-    "drain_hands",
-}  # fmt: skip
-_STREAMS = {"provision", "events", "save"}
 
 INLINE = 32 * 1024
 """Bytes of a call's output, and of its result, that travel on the control stream."""
@@ -42,10 +37,10 @@ async def answer(
             replies = _execute_attached if attach else _execute_inline
             async for reply in replies(service, request):
                 yield reply
-        elif kind in _UNARY:
+        elif kind in UNARY:
             response = await getattr(service, kind)(getattr(request, kind))
             yield _reply(number, kind, response, last=True)
-        elif kind in _STREAMS:
+        elif kind in STREAMS:
             last = False
             async for response in getattr(service, kind)(getattr(request, kind)):
                 # Streams end by their result; it says so itself, so that nothing waits for more.

@@ -16,8 +16,6 @@ from hands.inside import schema, toolset
 
 INPUT_MAX = 1024 * 1024
 """Bytes of a tool's input: an event of the log, where it comes from, holds no more."""
-ORPHAN_DEADLINE = 600.0
-"""Seconds, when the request leaves it unset."""
 _LONGEST = 30 * 24 * 3600.0
 """Seconds any duration here may have."""
 CANCEL_GRACE = 2.0

@@ -11,6 +11,7 @@ from carpal import __version__
 from carpal.errors import refuse
 from carpal.ids import check_id
 from carpal.link import PROTOCOL_MAX, PROTOCOL_MIN
+from carpal.link_terms import ORPHAN_DEADLINE
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import orchestrator_pb2
@@ -87,7 +88,7 @@ class HandService:
             config=requests.config(request.config),
             limits=requests.limits(request.limits),
             orphan_deadline=requests.seconds(
-                request, "orphan_deadline", requests.ORPHAN_DEADLINE, least=1.0
+                request, "orphan_deadline", ORPHAN_DEADLINE, least=1.0
             ),
         )
         if request.mounts:

@@ -13,6 +13,7 @@ from brain import attach
 from brain.daemon_link import DaemonLink
 from carpal.errors import refuse
 from carpal.identity import Role
+from carpal.link_terms import ATTACH
 from carpal.server import Context, caller, not_built, serve
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, server_credentials
@@ -44,7 +45,7 @@ class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
         self.beats: list[float] = []
         """When heartbeats came, on the monotonic clock."""
         self.newest: DaemonLink | None = None
-        self.capabilities = ["attach"]
+        self.capabilities = [ATTACH]
         self.attached: list[pb.AttachOpen] = []
         """What Attach streams said first."""
         self._carrying: set[asyncio.Task[Any]] = set()
