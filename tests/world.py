@@ -116,7 +116,7 @@ class World:
     async def sessiond(self) -> Running:
         """Start sessiond; again, where it was before."""
         before = self.running["sessiond"].facts if "sessiond" in self.running else {}
-        listen = before.get("address", "127.0.0.1:0")
+        listen = before.get("address") or _own_address()
         vault = self.running["vault"].facts["address"]
         where = ("--listen", listen, "--vault", vault)
         return await self.start(
@@ -126,7 +126,7 @@ class World:
     async def brain(self, name: str) -> Running:
         """Start a brain of this name; again, where it was before."""
         before = self.running[name].facts if name in self.running else {}
-        listen = ["--listen", before.get("address", "127.0.0.1:0")]
+        listen = ["--listen", before.get("address") or _own_address()]
         if front := self.fronts.get(name):
             listen = ["--listen", front.target, "--advertise", front.address]
         return await self.start(
@@ -139,7 +139,7 @@ class World:
             name,
             *listen,
             "--enroll-listen",
-            before.get("enroll", "127.0.0.1:0"),
+            before.get("enroll") or _own_address(),
             "--sessiond",
             self.running["sessiond"].facts["address"],
             "--vault",
@@ -255,5 +255,8 @@ def _init_ending(state: Path, brains: Iterable[str], left: timedelta) -> None:
 
 
 def _own_address() -> str:
-    """A loopback address that nobody else chose: a brain must be found there again."""
+    """A loopback address that nobody else chose: who is started again must be found there.
+
+    A free port would be any connection's while nobody listens on it.
+    """
     return f"127.{'.'.join(str(random.randrange(1, 255)) for _ in range(3))}:7441"
