@@ -3,14 +3,15 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 
 from brain import attach
 from brain.admission import Admission
 from brain.daemon_link import DaemonLink
 from brain.fleet import Fleet
+from brain.follower import Follower
 from brain.gate import Record, refused
 from brain.hands_at import Peers, one
-from brain.leases import follow_leases, is_live
 from brain.watch import WatchHub
 from carpal.client import rpc_errors
 from carpal.errors import CarpalError, given, invalid, refuse
@@ -53,7 +54,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         self._admission = admission
         self._hub = hub
         self._peers = peers
-        self._me = me
+        self._follower = Follower(sessions, peers, me.uri)
         self._lease_left = lease_left
 
     async def Connect(  # type: ignore[override] # it writes by context, which the stubs leave out
@@ -93,15 +94,12 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         who = caller(context)
         await self._session(request.session_id, who)
         with self._hub.watching(request.session_id) as moments:
-            follower = None
-            if who.role is not Role.BRAIN:  # a brain that asks is itself the one hop
-                follower = asyncio.create_task(self._follow(request.session_id, moments))
-            try:
-                while True:
-                    yield await moments.get()
-            finally:
-                if follower is not None:
-                    follower.cancel()
+            # A brain that asks is itself the one hop.
+            elsewhere = who.role is not Role.BRAIN
+            follow = self._follower.each(request.session_id, moments)
+            async with aclosing(follow if elsewhere else moments.each()) as given:
+                async for moment in given:
+                    yield moment
 
     async def ListDaemons(
         self, request: pb.ListDaemonsRequest, context: Context
@@ -206,37 +204,6 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         if who.role is not Role.BRAIN and answer.session.workspace != who.workspace:
             raise refuse(Reason.SESSION_NOT_FOUND, f"no session {session_id!r}")
         return answer.session
-
-    async def _follow(self, session_id: str, moments: "asyncio.Queue[pb.WatchResponse]") -> None:
-        """Relay moments while another brain drives; the local hub gives our own."""
-        relayed: asyncio.Task[None] | None = None
-        try:
-            async for answer in follow_leases(self._sessions, f"session/{session_id}"):
-                for lease in answer.leases:
-                    if relayed is not None:
-                        relayed.cancel()
-                    if is_live(lease) and lease.holder != self._me.uri:
-                        relay = self._relay(session_id, lease.address, moments)
-                        relayed = asyncio.create_task(relay)
-        finally:
-            if relayed is not None:
-                relayed.cancel()
-
-    async def _relay(
-        self, session_id: str, address: str, moments: "asyncio.Queue[pb.WatchResponse]"
-    ) -> None:
-        stub = await self._peers.orchestrator(address)
-        stream = stub.Watch(pb.WatchRequest(session_id=session_id))
-        try:
-            with rpc_errors(f"the brain at {address}"):
-                async for moment in stream:
-                    if not moments.full():
-                        moments.put_nowait(moment)
-        except CarpalError as error:
-            # Best effort: when that brain dies, the lease's next holder is followed.
-            log.info("watch relay ended", extra={"session": session_id, "error": str(error)})
-        finally:
-            stream.cancel()
 
 
 def _mark(info: pb.DaemonInfo, record: Record) -> None:

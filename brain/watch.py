@@ -5,7 +5,7 @@ watcher ever holds up a runner. The log is the truth.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 
 from carpal.v1 import orchestrator_pb2
@@ -16,8 +16,8 @@ _BEHIND_BYTES = 2 * 1024 * 1024
 """Bytes of moments, likewise: output may come in large pieces, and watchers are many."""
 
 
-class Moments(asyncio.Queue[orchestrator_pb2.WatchResponse]):
-    """A watcher's moments; full by number or by bytes."""
+class Moments(asyncio.Queue[orchestrator_pb2.WatchResponse | None]):
+    """A watcher's moments; full by number or by bytes. The last is None, if there is a last."""
 
     def __init__(self) -> None:
         super().__init__(_BEHIND)
@@ -27,13 +27,27 @@ class Moments(asyncio.Queue[orchestrator_pb2.WatchResponse]):
         """Whether the watcher is as far behind as it may be."""
         return super().full() or self._bytes >= _BEHIND_BYTES
 
-    def _get(self) -> orchestrator_pb2.WatchResponse:
+    async def each(self) -> AsyncGenerator[orchestrator_pb2.WatchResponse, None]:
+        """What comes, until the end."""
+        while (moment := await self.get()) is not None:
+            yield moment
+
+    def end(self) -> None:
+        """No more comes; what is still here is given first, but for one moment if it is full."""
+        if super().full():
+            self.get_nowait()
+        self._bytes = 0  # bytes keep nothing out any more, and the end has none
+        self.put_nowait(None)
+
+    def _get(self) -> orchestrator_pb2.WatchResponse | None:
         moment = super()._get()
-        self._bytes -= moment.ByteSize()
+        if moment is not None:
+            self._bytes -= moment.ByteSize()
         return moment
 
-    def _put(self, item: orchestrator_pb2.WatchResponse) -> None:
-        self._bytes += item.ByteSize()
+    def _put(self, item: orchestrator_pb2.WatchResponse | None) -> None:
+        if item is not None:
+            self._bytes += item.ByteSize()
         super()._put(item)
 
 

@@ -275,7 +275,9 @@ async def test_output_goes_to_watchers_and_not_into_the_log(driven: Stage) -> No
     driven.hands.script["execute"] = [[chunk, result("up")]]
     with driven.hub.watching("sesn_1") as moments:
         await driven.settle(await driven.call())
-    assert moments.get_nowait().output.chunk.data == b"up"
+    moment = moments.get_nowait()
+    assert moment is not None
+    assert moment.output.chunk.data == b"up"
     assert moments.empty()
 
 

@@ -110,13 +110,14 @@ async def test_progress_and_waiting_are_told_to_watchers(driven: Stage) -> None:
     progress = hand_pb2.ProvisionResponse(progress=hand_pb2.ProvisionProgress(message="pulling"))
     (made,) = driven.hands._provision(hand_pb2.ProvisionRequest())
     driven.hands.script["provision"] = [[progress, made]]
-    with driven.hub.watching("sesn_1") as moments:
+    with driven.hub.watching("sesn_1") as watched:
+        moments = watched.each()
         settling = asyncio.create_task(driven.settle(await driven.call()))
         async with asyncio.timeout(WAIT):
-            waiting = await moments.get()
+            waiting = await anext(moments)
             directory.daemons["d1"] = daemon_row()
             await directory.notify()
-            pulling = await moments.get()
+            pulling = await anext(moments)
             await settling
     assert "waiting: no connected daemon" in waiting.phase.detail
     assert pulling.phase.detail == "shell: pulling"

@@ -41,6 +41,15 @@ def test_a_watcher_that_falls_behind_holds_few_bytes_however_large_the_moments_a
         assert slow.get_nowait() == moment("x")
 
 
+async def test_an_end_is_told_also_to_a_watcher_that_is_behind() -> None:
+    hub = WatchHub()
+    with hub.watching("a") as slow:
+        for number in range(_BEHIND + 5):
+            hub.tell("a", moment(str(number)))
+        slow.end()
+        assert len([each async for each in slow.each()]) == _BEHIND - 1
+
+
 def test_who_left_is_told_nothing_and_nothing_is_left() -> None:
     hub = WatchHub()
     with hub.watching("a") as gone:
