@@ -24,13 +24,14 @@ from carpal.process import interpreter
 from carpal.tls import IdentityFiles
 from carpal.v1 import orchestrator_pb2_grpc, session_pb2_grpc, vault_pb2_grpc
 from tests.faults import FaultProxy, fault_proxy, kill_tree
-from tests.pace import SCALE
+from tests.pace import SCALE, times
 from tests.pki import Pki
 from vault import setup
 from vault.files import VaultFiles
 
-START_SECONDS = 30.0 * SCALE
-"""How long a process may take to serve; starting Python on a loaded machine is slow."""
+START_SECONDS = times(30, 120) * SCALE
+"""How long a process may take to serve; starting Python on a loaded machine is slow. A brain takes
+3 s of a core, and in a soak several worlds have two."""
 
 
 @dataclass
