@@ -169,7 +169,7 @@ class BrainLink:
             epoch=self._link.epoch,
         )
         try:
-            running = self._service.running(request.execute)
+            running = self._service.execute(request.execute)
         except CarpalError as error:
             # A newer driver came just now, for one; the brain hears it when it asks again.
             log.info("output not carried", extra={"call": opening.call_id, "why": str(error)})

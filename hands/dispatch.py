@@ -5,7 +5,7 @@ The answer to `execute` may move to an Attach stream: its last reply says so.
 
 import logging
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from carpal.errors import CarpalError, refuse, to_status
@@ -34,9 +34,13 @@ async def answer(
     number = request.request_id
     try:
         if kind == "execute":
-            replies = _execute_attached if attach else _execute_inline
-            async for reply in replies(service, request):
-                yield reply
+            watched = service.execute(request.execute).watch(request.execute.output_offset)
+            inline = _Attaching(number) if attach else _Inline(request)
+            async for response in watched:
+                for reply in inline.take(response):
+                    yield reply
+                    if reply.attached:
+                        return
         elif kind in UNARY:
             response = await getattr(service, kind)(getattr(request, kind))
             yield _reply(number, kind, response, last=True)
@@ -63,33 +67,45 @@ async def answer(
         yield pb.Reply(request_id=number, last=True, status=to_status(failed))
 
 
-async def _execute_attached(service: HandService, request: pb.Request) -> AsyncIterator[pb.Reply]:
-    number, sent = request.request_id, 0
-    async for response in service.execute(request.execute):
-        last = _is_result(response)
-        sent += len(response.output.data)
-        if max(sent, response.ByteSize() if last else 0) > INLINE:
-            yield pb.Reply(request_id=number, last=True, attached=True)
-            return
-        yield _reply(number, "execute", response, last=last)
+class _Attaching:
+    """A call's answer that moves to an Attach stream once it is large."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._sent = 0
+
+    def take(self, response: hand_pb2.ExecuteResponse) -> Iterator[pb.Reply]:
+        """The replies to send for it."""
+        last = response.HasField("result")
+        self._sent += len(response.output.data)
+        if max(self._sent, response.ByteSize() if last else 0) > INLINE:
+            yield pb.Reply(request_id=self._number, last=True, attached=True)
+        else:
+            yield _reply(self._number, "execute", response, last=last)
 
 
-async def _execute_inline(service: HandService, request: pb.Request) -> AsyncIterator[pb.Reply]:
-    """All of it, but of a flood only the beginning, and last what was left out."""
-    number, sent, end = request.request_id, 0, request.execute.output_offset
-    left_out = hand_pb2.OutputChunk()
-    async for response in service.execute(request.execute):
-        last = _is_result(response)
-        sent += len(response.output.data)
+class _Inline:
+    """All of it on the control stream; of a flood only the beginning, and what was left out."""
+
+    def __init__(self, request: pb.Request) -> None:
+        self._number = request.request_id
+        self._sent = 0
+        self._end = request.execute.output_offset
+        self._left_out = hand_pb2.OutputChunk()
+
+    def take(self, response: hand_pb2.ExecuteResponse) -> Iterator[pb.Reply]:
+        """The replies to send for it."""
+        last, left_out = response.HasField("result"), self._left_out
+        self._sent += len(response.output.data)
         if last and left_out.dropped_bytes:
             chunk = hand_pb2.ExecuteResponse(output=left_out)
-            yield _reply(number, "execute", chunk, last=False)
-        if last or sent <= _LIVE:
-            yield _reply(number, "execute", response, last=last)
-            end = response.output.offset + len(response.output.data)
+            yield _reply(self._number, "execute", chunk, last=False)
+        if last or self._sent <= _LIVE:
+            yield _reply(self._number, "execute", response, last=last)
+            self._end = response.output.offset + len(response.output.data)
         else:
             left_out.offset = response.output.offset + len(response.output.data)
-            left_out.dropped_bytes = left_out.offset - end
+            left_out.dropped_bytes = left_out.offset - self._end
 
 
 def _reply(number: int, kind: str, response: Any, *, last: bool) -> pb.Reply:

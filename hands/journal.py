@@ -3,14 +3,17 @@
 Each state is written before the thing it announces: a call is `accepted`
 before it is answered or queued, `starting` before the hand is told, `running`
 with its process, `terminal` before its result leaves, `acknowledged` before
-its output is freed. It is written, not fsynced: it must survive the process;
-the boot id covers the machine. Every change raises the sequence by one.
+its output is freed. A call that need not wait is `starting` at once. It is
+written, not fsynced: it must survive the process; the boot id covers the
+machine. Every change raises the sequence by one; a call's row has the number
+of its last step, and `meta` that of the last other change.
+
+One daemon writes it, so what each call asks for is remembered as well: hands,
+who shares them, and epochs, until any of them changes.
 """
 
 import json
-import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,10 @@ _BEFORE = {
 
 OPEN = ("accepted", "starting", "running")
 """States of a call that has no result."""
+
+
+Statement = tuple[str, tuple[object, ...]]
+"""SQL, and the values of its places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +84,16 @@ class Journal:
         """Open or begin it. CONFIG_INVALID when it is not to be had, or not `daemon_id`'s."""
         self._db = open_file(path, daemon_id)
         self.journal_id = self.note("journal_id")
+        (last,) = self._db.execute("SELECT max(sequence) FROM calls").fetchone()
+        self.sequence = max(int(self.note("sequence")), last or 0)
+        """Changes so far."""
+        self._hand_rows: dict[str, HandRow] = {}
+        self._shares: dict[str, list[str]] = {}
+        self._epochs: dict[str, int] = {}
 
     def close(self) -> None:
         """Let go of the file."""
         self._db.close()
-
-    @property
-    def sequence(self) -> int:
-        """Changes so far."""
-        return int(self.note("sequence"))
 
     def note(self, name: str, otherwise: str = "") -> str:
         """A small fact kept beside the rest."""
@@ -94,28 +102,37 @@ class Journal:
 
     def keep_note(self, name: str, value: str) -> None:
         """Keep a small fact."""
-        with self._step("journal", "noted") as db:
-            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+        note = ("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+        self._change("journal", "noted", note)
 
     # Sessions.
 
     def epoch(self, session_id: str) -> int:
         """The highest epoch seen of a session; 0 before the first."""
-        row = self._db.execute(
-            "SELECT epoch FROM sessions WHERE session_id = ?", (session_id,)
-        ).fetchone()
-        return int(row[0]) if row else 0
+        if session_id not in self._epochs:
+            row = self._db.execute(
+                "SELECT epoch FROM sessions WHERE session_id = ?", (session_id,)
+            ).fetchone()
+            if row is None:
+                return 0
+            self._epochs[session_id] = int(row[0])
+        return self._epochs[session_id]
 
     def raise_epoch(self, session_id: str, epoch: int) -> None:
         """Note a higher epoch."""
-        with self._step("session", "epoch_raised") as db:
-            db.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?)", (session_id, epoch))
+        raised = ("INSERT OR REPLACE INTO sessions VALUES (?, ?)", (session_id, epoch))
+        self._change("session", "epoch_raised", raised)
 
     # Hands.
 
     def hand(self, hand_id: str) -> HandRow | None:
         """A hand's row, also of one released."""
-        return next(self._hands("WHERE hand_id = ?", hand_id), None)
+        if hand_id not in self._hand_rows:
+            row = next(self._hands("WHERE hand_id = ?", hand_id), None)
+            if row is None:
+                return None
+            self._hand_rows[hand_id] = row
+        return self._hand_rows[hand_id]
 
     def hands(self) -> list[HandRow]:
         """Every hand not released."""
@@ -123,61 +140,61 @@ class Journal:
 
     def sessions_of(self, hand_id: str) -> list[str]:
         """Sessions that hold a share."""
-        rows = self._db.execute(
-            "SELECT session_id FROM shares WHERE hand_id = ? ORDER BY 1", (hand_id,)
-        )
-        return [str(row[0]) for row in rows]
+        if hand_id not in self._shares:
+            rows = self._db.execute(
+                "SELECT session_id FROM shares WHERE hand_id = ? ORDER BY 1", (hand_id,)
+            )
+            shares = [str(row[0]) for row in rows]
+            if not shares:
+                return shares
+            self._shares[hand_id] = shares
+        return self._shares[hand_id]
 
     def provisioning(self, row: HandRow, session_id: str) -> None:
         """A hand is about to be made."""
-        with self._step("hand", "provisioning") as db:
-            db.execute(
-                "INSERT INTO hands (hand_id, state, type, workspace, digest, boot_id, provisioned,"
-                " orphan_deadline) VALUES (?, 'provisioning', ?, ?, ?, ?, ?, ?)",
-                (row.hand_id, row.type, row.workspace, row.digest, row.boot_id, row.provisioned,
-                 row.orphan_deadline),
-            )  # fmt: skip
-            db.execute("INSERT OR IGNORE INTO shares VALUES (?, ?)", (row.hand_id, session_id))
+        made = (
+            "INSERT INTO hands (hand_id, state, type, workspace, digest, boot_id, provisioned,"
+            " orphan_deadline) VALUES (?, 'provisioning', ?, ?, ?, ?, ?, ?)",
+            (row.hand_id, row.type, row.workspace, row.digest, row.boot_id, row.provisioned,
+             row.orphan_deadline),
+        )  # fmt: skip
+        share = ("INSERT OR IGNORE INTO shares VALUES (?, ?)", (row.hand_id, session_id))
+        self._change("hand", "provisioning", made, share)
 
     def provisioned(self, hand_id: str, facts: Mapping[str, Any], result: bytes) -> None:
         """It is there."""
-        with self._step("hand", "provisioned") as db:
-            db.execute(
-                "UPDATE hands SET state = 'live', facts = ?, result = ? WHERE hand_id = ?",
-                (json.dumps(dict(facts)), result, hand_id),
-            )
+        live = (
+            "UPDATE hands SET state = 'live', facts = ?, result = ? WHERE hand_id = ?",
+            (json.dumps(dict(facts)), result, hand_id),
+        )
+        self._change("hand", "provisioned", live)
 
     def not_provisioned(self, hand_id: str) -> None:
         """It could not be made; the id may be tried again."""
-        with self._step("hand", "not_provisioned") as db:
-            db.execute("DELETE FROM hands WHERE hand_id = ?", (hand_id,))
-            db.execute("DELETE FROM shares WHERE hand_id = ?", (hand_id,))
+        gone = [f"DELETE FROM {table} WHERE hand_id = ?" for table in ("hands", "shares")]  # noqa: S608
+        self._change("hand", "not_provisioned", *((each, (hand_id,)) for each in gone))
 
     def lost(self, hand_id: str, reason: str) -> None:
         """It died."""
-        with self._step("hand", "lost") as db:
-            db.execute(
-                "UPDATE hands SET state = 'lost', reason = ? WHERE hand_id = ?", (reason, hand_id)
-            )
+        died = ("UPDATE hands SET state = 'lost', reason = ? WHERE hand_id = ?", (reason, hand_id))
+        self._change("hand", "lost", died)
 
     def unshare(self, hand_id: str, session_id: str) -> None:
         """One session's share ended."""
-        with self._step("hand", "unshared") as db:
-            db.execute(
-                "DELETE FROM shares WHERE hand_id = ? AND session_id = ?", (hand_id, session_id)
-            )
+        ended = (
+            "DELETE FROM shares WHERE hand_id = ? AND session_id = ?",
+            (hand_id, session_id),
+        )
+        self._change("hand", "unshared", ended)
 
     def released(self, hand_id: str) -> None:
         """It was ended; only its id stays, never to be used again."""
-        with self._step("hand", "released") as db:
-            db.execute(
-                "UPDATE hands SET state = 'released', facts = '{}', result = NULL"
-                " WHERE hand_id = ?",
-                (hand_id,),
-            )
-            db.execute("DELETE FROM shares WHERE hand_id = ?", (hand_id,))
-            db.execute("DELETE FROM calls WHERE hand_id = ?", (hand_id,))
-            db.execute("DELETE FROM outputs WHERE hand_id = ?", (hand_id,))
+        ended = "UPDATE hands SET state = 'released', facts = '{}', result = NULL WHERE hand_id = ?"
+        gone = [
+            f"DELETE FROM {table} WHERE hand_id = ?"  # noqa: S608 - our own words only
+            for table in ("shares", "calls", "outputs")
+        ]
+        self._change("hand", "released", *((each, (hand_id,)) for each in (ended, *gone)))
 
     # Calls.
 
@@ -216,16 +233,19 @@ class Journal:
 
     def dropped(self, hand_id: str, call_id: str) -> None:
         """It waited in line when the daemon died: it was never accepted."""
-        with self._step("call", "dropped") as db:
-            db.execute("DELETE FROM calls WHERE hand_id = ? AND call_id = ?", (hand_id, call_id))
+        gone = ("DELETE FROM calls WHERE hand_id = ? AND call_id = ?", (hand_id, call_id))
+        self._change("call", "dropped", gone)
 
-    def starting(self, hand_id: str, call_id: str) -> None:
-        """The hand is about to be told."""
-        self._set_call(hand_id, call_id, "starting")
+    def starting(self, hand_id: str, call_id: str, digest: bytes | None = None) -> None:
+        """The hand is about to be told; with `digest`, of a call that did not wait in line."""
+        if digest is None:
+            self._set_call(hand_id, call_id, "starting")
+        else:
+            self._new_call(hand_id, call_id, "starting", digest)
 
     def running(self, hand_id: str, call_id: str, pid: int, start_time: int) -> None:
         """It runs as that process."""
-        self._set_call(hand_id, call_id, "running", ", pid = ?, start_time = ?", pid, start_time)
+        self._set_call(hand_id, call_id, "running", "pid = ?, start_time = ?, ", pid, start_time)
 
     def terminal(
         self,
@@ -239,8 +259,8 @@ class Journal:
     ) -> None:
         """It has a result; `head` is the beginning of the `total` bytes of output it gave."""
         keep = "INSERT OR REPLACE INTO outputs VALUES (?, ?, ?, ?)"
-        also = (keep, (hand_id, call_id, head, total)) if total else None
-        change = ", outcome = ?, result = ?"
+        also = [(keep, (hand_id, call_id, head, total))] if total else []
+        change = "outcome = ?, result = ?, "
         self._set_call(hand_id, call_id, "terminal", change, outcome, result, also=also)
 
     def output(self, hand_id: str, call_id: str) -> tuple[bytes, int]:
@@ -262,18 +282,19 @@ class Journal:
     def acknowledged(self, hand_id: str, call_id: str) -> None:
         """The result is in the log: it is freed; id, digest and outcome stay."""
         free = "DELETE FROM outputs WHERE hand_id = ? AND call_id = ?"
-        also = (free, (hand_id, call_id))
-        self._set_call(hand_id, call_id, "acknowledged", ", result = NULL", also=also)
+        also = [(free, (hand_id, call_id))]
+        self._set_call(hand_id, call_id, "acknowledged", "result = NULL, ", also=also)
 
     # How.
 
     def _new_call(self, hand_id: str, call_id: str, state: str, digest: bytes) -> None:
-        with self._step("call", state) as db:
-            db.execute(
-                "INSERT INTO calls (hand_id, call_id, state, digest, accepted)"
-                " SELECT ?, ?, ?, ?, value FROM meta WHERE name = 'sequence'",
-                (hand_id, call_id, state, digest),
-            )
+        number = self.sequence + 1
+        new = (
+            "INSERT INTO calls (hand_id, call_id, state, digest, accepted, sequence)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (hand_id, call_id, state, digest, number, number),
+        )
+        self._write("call", state, new)
 
     def _set_call(
         self,
@@ -282,36 +303,47 @@ class Journal:
         state: str,
         more: str = "",
         *values: object,
-        also: tuple[str, tuple[object, ...]] | None = None,
+        also: Sequence[Statement] = (),
     ) -> None:
         before = _BEFORE[state]
         places = ", ".join("?" for _ in before)
-        with self._step("call", state) as db:
-            changed = db.execute(
-                f"UPDATE calls SET state = ?{more} WHERE hand_id = ? AND call_id = ?"  # noqa: S608
-                f" AND state IN ({places})",
-                (state, *values, hand_id, call_id, *before),
-            ).rowcount
-            if not changed:
-                known = self.call(hand_id, call_id)
-                at = "unknown" if known is None else known.state
-                raise OutOfOrder(f"call {call_id!r} is {at} and cannot be {state}")
-            if also:
-                db.execute(*also)
+        step = (
+            f"UPDATE calls SET {more}state = ?, sequence = ?"  # noqa: S608 - our own words only
+            f" WHERE hand_id = ? AND call_id = ? AND state IN ({places})",
+            (*values, state, self.sequence + 1, hand_id, call_id, *before),
+        )
+        if not self._write("call", state, step, *also):
+            known = self.call(hand_id, call_id)
+            at = "unknown" if known is None else known.state
+            raise OutOfOrder(f"call {call_id!r} is {at} and cannot be {state}")
 
-    @contextmanager
-    def _step(self, thing: str, step: str) -> Iterator[sqlite3.Connection]:
-        """One change and its sequence number, together; between two fault points."""
+    def _change(self, thing: str, step: str, *statements: Statement) -> None:
+        """A step that leaves no call's row to have its number."""
+        number = ("UPDATE meta SET value = ? WHERE name = 'sequence'", (str(self.sequence + 1),))
+        self._write(thing, step, number, *statements)
+        for remembered in (self._hand_rows, self._shares, self._epochs):
+            remembered.clear()
+
+    def _write(self, thing: str, step: str, *statements: Statement) -> bool:
+        """One step, between two fault points; not made when the first statement changes no row."""
         point(f"daemon.{thing}.before_{step}")
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            self._db.execute("UPDATE meta SET value = value + 1 WHERE name = 'sequence'")
-            yield self._db
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
-        point(f"daemon.{thing}.{step}")
+        execute = self._db.execute
+        if len(statements) == 1:  # whole by itself
+            made = execute(*statements[0]).rowcount > 0
+        else:
+            execute("BEGIN IMMEDIATE")
+            try:
+                made = execute(*statements[0]).rowcount > 0
+                for each in statements[1:] if made else ():
+                    execute(*each)
+            except BaseException:
+                execute("ROLLBACK")
+                raise
+            execute("COMMIT")
+        if made:
+            self.sequence += 1
+            point(f"daemon.{thing}.{step}")
+        return made
 
     def _hands(self, where: str, *values: object) -> Iterator[HandRow]:
         columns = (

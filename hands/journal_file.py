@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 APPLICATION_ID = 0x6372706A
 """`crpj`, in the file's header: this is a journal."""
-VERSION = 1
-"""Of the schema."""
+VERSION = 2
+"""Of the schema. In 1 a call's row did not have the number of its last step."""
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _WITH_IT = ("-wal", "-shm")
 
@@ -40,6 +40,7 @@ CREATE TABLE IF NOT EXISTS calls (
   hand_id TEXT NOT NULL, call_id TEXT NOT NULL, state TEXT NOT NULL, digest BLOB NOT NULL,
   pid INTEGER NOT NULL DEFAULT 0, start_time INTEGER NOT NULL DEFAULT 0,
   outcome TEXT NOT NULL DEFAULT '', result BLOB, accepted INTEGER NOT NULL,
+  sequence INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (hand_id, call_id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS outputs (
   hand_id TEXT NOT NULL, call_id TEXT NOT NULL, head BLOB NOT NULL, total INTEGER NOT NULL,
@@ -76,6 +77,8 @@ def _opened(path: Path, daemon_id: str) -> sqlite3.Connection:
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=OFF")
         db.executescript(_SCHEMA)
+        if "sequence" not in {column[1] for column in db.execute("PRAGMA table_info(calls)")}:
+            db.execute("ALTER TABLE calls ADD COLUMN sequence INTEGER NOT NULL DEFAULT 0")
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute(f"PRAGMA user_version = {VERSION}")
         db.execute(

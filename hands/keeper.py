@@ -15,7 +15,7 @@ from hands.api import Call, Hand, HandLost, Outcome, Output, Result, Spooled, St
 from hands.inside.deadline import Deadline
 from hands.journal import HandRow, Journal
 from hands.running import Running
-from hands.spool import Spool, folder_of
+from hands.spool import Spool
 
 log = logging.getLogger(__name__)
 
@@ -49,12 +49,17 @@ class Keeper:
 
     def submit(self, call: Call, digest: bytes) -> Running:
         """Accept a call that the journal does not know; it runs when its turn comes."""
-        self._journal.accepted(self.hand_id, call.call_id, digest)
-        return self._enqueue(Running(call.call_id, call, self._spool(call.call_id)))
+        running = Running(call.call_id, call, Spool(self._folder, call.call_id))
+        if self.open:
+            self._journal.accepted(self.hand_id, call.call_id, digest)
+        else:  # its turn is now: one step in the journal, not two
+            self._journal.starting(self.hand_id, call.call_id, digest)
+            running.waits = False
+        return self._enqueue(running)
 
     def resume(self, call_id: str) -> Running:
         """Take up a call that the adopted hand holds."""
-        return self._enqueue(Running(call_id, None, self._spool(call_id)))
+        return self._enqueue(Running(call_id, None, Spool(self._folder, call_id)))
 
     async def run(self) -> None:
         """Run calls until the hand is lost or this is cancelled."""
@@ -109,9 +114,6 @@ class Keeper:
         """Leave the hand running; the daemon ends."""
         await self._hand.detach()
 
-    def _spool(self, call_id: str) -> Spool:
-        return Spool(folder_of(self._folder, call_id))
-
     def _enqueue(self, running: Running) -> Running:
         self.open[running.call_id] = running
         self._line.put_nowait(running)
@@ -153,8 +155,9 @@ class Keeper:
     def _steps(self, running: Running) -> AsyncIterator[Step]:
         if running.call is None:
             return self._hand.attach(running.call_id)
+        if running.waits:
+            self._journal.starting(self.hand_id, running.call_id)
         running.began = True
-        self._journal.starting(self.hand_id, running.call_id)
         return self._hand.execute(running.call)
 
     def _settle(self, running: Running, result: Result) -> None:

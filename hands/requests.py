@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
@@ -93,6 +92,6 @@ def _object(field: str, data: bytes, reason: Reason) -> dict[str, Any]:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise refuse(reason, f"{field}: is not JSON: {error}", field=field) from None
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         raise refuse(reason, f"{field}: must be a JSON object", field=field)
-    return dict(value)
+    return value

@@ -28,8 +28,8 @@ def to_message(result: Result, sequence: int) -> pb.Result:
     )
     if result.exit_code is not None:
         message.exit_code = result.exit_code
-    message.started.FromNanoseconds(int(result.started * 1e9))
-    message.elapsed.FromNanoseconds(int(result.elapsed * 1e9))
+    for into, seconds in ((message.started, result.started), (message.elapsed, result.elapsed)):
+        into.seconds, into.nanos = divmod(int(seconds * 1e9), 1_000_000_000)
     return fitting_result(message)
 
 

@@ -24,6 +24,8 @@ class Running:
         """`call` is None for one that an adopted hand already runs, or that ended before."""
         self.call_id = call_id
         self.call = call
+        self.waits = call is not None
+        """It waits for its turn, and the journal does not say yet that it starts."""
         self.began = call is None
         """The hand was told, or is about to be."""
         self.spool = spool

@@ -16,11 +16,11 @@ from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import orchestrator_pb2
 from hands import describe, requests, results
-from hands.api import HandType, Order
+from hands.api import Description, HandType, Order
 from hands.inventory import Inventory
 from hands.journal import CallRow, HandRow
 from hands.running import Running
-from hands.spool import Spool, folder_of
+from hands.spool import Spool
 
 _STATES: dict[str, pb.CallState.ValueType] = {
     "accepted": pb.CALL_STATE_RUNNING,
@@ -41,6 +41,7 @@ class HandService:
         self._journal = inventory.journal
         self._daemon_id = daemon_id
         self._workspace = workspace
+        self._descriptions: dict[str, Description] = {}
 
     # What there is.
 
@@ -158,20 +159,15 @@ class HandService:
 
     # Calls.
 
-    async def execute(self, request: pb.ExecuteRequest) -> AsyncIterator[pb.ExecuteResponse]:
-        """Run a call, attach to it, or replay it."""
-        async for step in self.running(request).watch(request.output_offset):
-            yield step
-
-    def running(self, request: pb.ExecuteRequest) -> Running:
-        """The call a request is about: begun by it, or before, or ended; to be watched."""
+    def execute(self, request: pb.ExecuteRequest) -> Running:
+        """Run a call, attach to it, or replay it: to be watched from the request's offset on."""
         row = self._hand(request.driver, request.hand_id)
         call_id = check_id(request.call_id, "call_id")
         digest = results.input_digest(request.name, request.input)
         known = self._journal.call(row.hand_id, call_id)
         keeper = self._hands.keepers.get(row.hand_id)
         if known is None:
-            call = requests.call(request, self._type(row.type).describe())
+            call = requests.call(request, self._description(row.type))
             if row.state == "lost" or keeper is None:
                 raise _gone(row)
             return keeper.submit(call, digest)
@@ -227,7 +223,7 @@ class HandService:
     # What they share.
 
     def _spool(self, call: CallRow, head: bytes = b"", total: int = 0) -> Spool:
-        return Spool(folder_of(self._hands.folder_of(call.hand_id), call.call_id), head, total)
+        return Spool(self._hands.folder_of(call.hand_id), call.call_id, head, total)
 
     def _ended(self, call: CallRow) -> Running:
         """A call that has its result, with the output kept until that is acknowledged."""
@@ -246,6 +242,12 @@ class HandService:
                 Reason.HAND_TYPE_NOT_FOUND, f"no hand type {name!r} here; there is {there}"
             )
         return self._hands.types[name]
+
+    def _description(self, name: str) -> Description:
+        """It stays the same for the life of the daemon, and each call is checked against it."""
+        if name not in self._descriptions:
+            self._descriptions[name] = self._type(name).describe()
+        return self._descriptions[name]
 
     def _hand(self, driver: pb.Driver, hand_id: str) -> HandRow:
         """A hand that the driver's session has a share of, and no newer driver claimed."""

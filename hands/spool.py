@@ -14,13 +14,18 @@ from hands.inside.output import KEEP
 class Spool:
     """One call's output, by offset."""
 
-    def __init__(self, folder: Path, head: bytes = b"", total: int = 0) -> None:
-        """`folder` is the call's, made when it is needed; `head` and `total` are from before."""
+    def __init__(self, hand_folder: Path, call_id: str, head: bytes = b"", total: int = 0) -> None:
+        """The call's folder is made when it is needed; `head` and `total` are from before."""
         self.head = bytearray(head)
         self.total = total
         """Bytes of output, kept or not."""
-        self._folder = folder
+        self._hand_folder = hand_folder
+        self._call_id = call_id
         self._writer: spool.Writer | None = None
+
+    @property
+    def _folder(self) -> Path:
+        return folder_of(self._hand_folder, self._call_id)
 
     def take(self, output: Output) -> None:
         """More output came."""

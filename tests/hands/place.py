@@ -76,10 +76,15 @@ class Place:
             request.time_limit.FromNanoseconds(int(float(limit) * 1e9))  # type: ignore[arg-type]
         return request
 
+    async def execute(self, request: pb.ExecuteRequest) -> AsyncIterator[pb.ExecuteResponse]:
+        """What a call gives, as it comes."""
+        async for step in self.service.execute(request).watch(request.output_offset):
+            yield step
+
     async def steps(self, request: pb.ExecuteRequest) -> list[pb.ExecuteResponse]:
         """All a call gives."""
         async with asyncio.timeout(PATIENCE):
-            return [step async for step in self.service.execute(request)]
+            return [step async for step in self.execute(request)]
 
     async def run(self, hand_id: str, name: str = "bash", **given: Any) -> pb.Result:
         """A call's result."""
@@ -116,7 +121,7 @@ class Watched:
         self._task = asyncio.create_task(self._watch(request))
 
     async def _watch(self, request: pb.ExecuteRequest) -> pb.Result:
-        async for step in self._place.service.execute(request):
+        async for step in self._place.execute(request):
             self._steps.put_nowait(step)
         return step.result
 

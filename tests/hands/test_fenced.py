@@ -57,7 +57,7 @@ async def test_a_late_execute_of_a_brain_that_lost_its_session_is_refused_as_sta
         place.journal.raise_epoch("s", 2)
     sequence = place.journal.sequence
     for _ in range(2):
-        assert (await refused(place.service.execute(request))).reason is Reason.STALE_EPOCH
+        assert (await refused(place.execute(request))).reason is Reason.STALE_EPOCH
     assert place.journal.sequence == sequence, "nothing was written for it"
     log = place.inventory.folder_of(hand) / "workspace/log"
     assert not log.exists() or log.read_text() == "ran\n"
@@ -65,7 +65,7 @@ async def test_a_late_execute_of_a_brain_that_lost_its_session_is_refused_as_sta
 
 async def test_a_stale_execute_of_a_hand_that_never_was_is_refused_as_stale(place: Place) -> None:
     place.journal.raise_epoch("s", 2)
-    error = await refused(place.service.execute(place.request("h-none", command="true")))
+    error = await refused(place.execute(place.request("h-none", command="true")))
     assert error.reason is Reason.STALE_EPOCH
 
 
@@ -76,7 +76,7 @@ async def test_a_tombstone_outlives_a_restart_an_acknowledgement_and_a_new_drive
     await _cancelled(place, request)
     await _acknowledge(place, request, 2)
     request.driver.epoch = 3
-    assert (await refused(place.service.execute(request))).reason is Reason.CALL_CANCELLED
+    assert (await refused(place.execute(request))).reason is Reason.CALL_CANCELLED
     row = place.journal.call(hand, request.call_id)
     assert row is not None
     assert row.state == "tombstone"
@@ -88,7 +88,7 @@ async def test_l11_work_cancelled_between_offer_and_accept_leaves_the_hand_idle_
     """L11: the cancel overtakes the call; the hand is idle, says so, and takes the next."""
     request = place.request(hand, command="touch ran; sleep 60")
     await _cancelled(place, request)
-    assert (await refused(place.service.execute(request))).reason is Reason.CALL_CANCELLED
+    assert (await refused(place.execute(request))).reason is Reason.CALL_CANCELLED
     (info,) = (await place.service.list_hands(pb.ListHandsRequest())).hands
     assert not info.open_call_ids
     assert not place.journal.open_calls(hand)
@@ -107,7 +107,7 @@ async def test_id_digest_and_outcome_of_an_acknowledged_call_stay_until_its_hand
     assert (row.state, row.outcome, row.result) == ("acknowledged", "ok", None)
     assert len(row.digest) == 32
     other = place.request(hand, call_id=request.call_id, command="another")
-    assert (await refused(place.service.execute(other))).reason is Reason.ID_REUSED
+    assert (await refused(place.execute(other))).reason is Reason.ID_REUSED
     await place.release(hand)
     assert place.journal.call(hand, request.call_id) is None
     again = place.journal.hand(hand)

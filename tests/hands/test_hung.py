@@ -46,7 +46,7 @@ async def test_a_supervisor_stopped_in_a_call_is_noticed_and_its_whole_tree_kill
         assert not [p for p in all_of_it if p and tree.alive(p.pid, p.start)]
         await until(lambda: place.inventory.count == 0, "the hand is still there")
         assert (
-            await refused(place.service.execute(place.request(hand, command="true")))
+            await refused(place.execute(place.request(hand, command="true")))
         ).reason is Reason.HAND_GONE
         await nothing_orphaned(state)
 

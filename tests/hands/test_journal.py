@@ -138,3 +138,38 @@ def test_a_step_that_may_not_follow_is_refused_and_changes_nothing(
         getattr(journal, step)("h", "c", *more.get(step, ()))
     assert (journal.call("h", "c"), journal.sequence) == before
     journal.close()
+
+
+def test_a_call_that_need_not_wait_is_starting_in_one_step(path: Path) -> None:
+    journal = Journal(path)
+    journal.starting("h", "c", b"digest")
+    call = journal.call("h", "c")
+    assert call is not None
+    assert (call.state, call.digest, journal.sequence) == ("starting", b"digest", 1)
+    with pytest.raises(sqlite3.IntegrityError):
+        journal.starting("h", "c", b"digest")
+    journal.close()
+
+
+def test_what_is_remembered_of_hands_and_epochs_is_what_was_written(path: Path) -> None:
+    journal = Journal(path)
+    journal.provisioning(ROW, "s")
+    changes: list[Callable[[], None]] = [
+        lambda: journal.provisioned("h", {"pid": 1}, b"result"),
+        lambda: journal.raise_epoch("s", 4),
+        lambda: journal.lost("h", "why"),
+        lambda: journal.unshare("h", "s"),
+        lambda: journal.released("h"),
+        lambda: journal.raise_epoch("s", 5),
+    ]
+    for change in changes:
+        for _ in range(2):  # asked for, and then remembered
+            assert journal.hand("h")
+            assert journal.epoch("s") in (0, 4)
+            journal.sessions_of("h")
+        change()
+        told = journal.hand("h"), journal.sessions_of("h"), journal.epoch("s")
+        fresh = Journal(path)
+        assert told == (fresh.hand("h"), fresh.sessions_of("h"), fresh.epoch("s"))
+        fresh.close()
+    journal.close()

@@ -100,6 +100,23 @@ def test_a_database_of_another_program_or_a_newer_version_is_refused_and_left_al
     assert path.read_bytes() == before
 
 
+def test_a_journal_of_version_1_goes_on_with_its_sequence(path: Path) -> None:
+    journal = Journal(path, "d")
+    journal.accepted("h", "c", b"")
+    journal.close()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("ALTER TABLE calls DROP COLUMN sequence")
+        db.execute("UPDATE meta SET value = '7' WHERE name = 'sequence'")
+        db.execute("PRAGMA user_version = 1")
+    journal = Journal(path, "d")
+    journal.starting("h", "c")
+    assert journal.sequence == 8
+    journal.close()
+    journal = Journal(path, "d")
+    assert journal.sequence == 8
+    journal.close()
+
+
 def test_a_journal_that_cannot_be_read_is_refused_and_left_alone(path: Path) -> None:
     path.mkdir()
     with pytest.raises(CarpalError, match="cannot be opened"):
@@ -124,7 +141,7 @@ async def test_with_a_damaged_journal_every_hand_ends_and_nothing_runs_twice(
         assert place.journal.journal_id != first
         assert not tree.alive(row.facts["pid"], row.facts["start"])
         assert not list((state / "hands").iterdir())
-        error = await refused(place.service.execute(request))
+        error = await refused(place.execute(request))
         assert error.reason is Reason.HAND_NOT_FOUND
 
 

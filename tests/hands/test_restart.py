@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import struct
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from carpal.v1 import hand_pb2 as hand_pb
 from carpal.v1 import orchestrator_pb2 as pb
 from hands.inside import tree
 from hands.journal import Journal
+from tests.faults import Points
 from tests.hands.place import PATIENCE, Place, let_go, open_place, until
 from tests.hands.test_service import refused
 from tests.pace import AT_ONCE, SCALE
@@ -58,11 +59,15 @@ class Child:
 
 
 @asynccontextmanager
-async def child(state: Path) -> AsyncIterator[Child]:
-    """A daemon in a process of its own, ready; killed at the end if it was not before."""
+async def child(state: Path, more: Mapping[str, str] | None = None) -> AsyncIterator[Child]:
+    """A daemon in a process of its own, ready; killed at the end if it was not before.
+
+    `more` is what it has in its environment besides.
+    """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.hands.daemon_child", str(state)),
         cwd=REPOSITORY,
+        env={**os.environ, **(more or {})},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -86,15 +91,19 @@ def state(tmp_path: Path) -> Path:
 DRIVER = hand_pb.Driver(session_id="s", epoch=1, workspace="default")
 
 
-async def _die_in_a_call(state: Path, command: str) -> hand_pb.ExecuteRequest:
-    """SIGKILL a daemon once a call of its hand `h` has said `up`; gives the call."""
-    request = hand_pb.ExecuteRequest(
+def _bash(call_id: str, command: str) -> hand_pb.ExecuteRequest:
+    return hand_pb.ExecuteRequest(
         driver=DRIVER,
         hand_id="h",
-        call_id="c",
+        call_id=call_id,
         name="bash",
         input=json.dumps({"command": command}).encode(),
     )
+
+
+async def _die_in_a_call(state: Path, command: str) -> hand_pb.ExecuteRequest:
+    """SIGKILL a daemon once a call of its hand `h` has said `up`; gives the call."""
+    request = _bash("c", command)
     async with child(state) as daemon:
         daemon.ask(provision=hand_pb.ProvisionRequest(driver=DRIVER, hand_id="h", type="process"))
         while not (await daemon.reply()).last:
@@ -153,6 +162,31 @@ async def test_a_call_that_ended_while_no_daemon_lived_has_its_true_result_l15(
         assert (await place.sh("h", "cat $OLDPWD/log")).content == "ran\n"
 
 
+@pytest.mark.parametrize("step", ["before_accepted", "accepted"])
+async def test_a_call_in_line_behind_another_when_the_daemon_dies_was_never_accepted_l12(
+    state: Path, tmp_path: Path, step: str
+) -> None:
+    points = Points(tmp_path / "points")
+    point = f"daemon.call.{step}"
+    waits = _bash("waits", "echo waited >> log; cat log")
+    async with child(state, points.environ) as daemon:
+        daemon.ask(provision=hand_pb.ProvisionRequest(driver=DRIVER, hand_id="h", type="process"))
+        while not (await daemon.reply()).last:
+            pass
+        daemon.ask(execute=_bash("runs", "mkfifo go; echo up; read x < go; echo ran >> log"))
+        assert (await daemon.reply()).execute.output.data == b"up\n"
+        points.arm(point, "kill")
+        daemon.ask(execute=waits)
+        await points.reached(point, PATIENCE)
+    async with open_place(state) as place:
+        (info,) = await _state_of(place, "waits")
+        assert info.state == hand_pb.CALL_STATE_UNKNOWN
+        waits.driver.epoch = 2
+        call = place.begin(waits)
+        await let_go(state / "hands/h/workspace/go")
+        assert (await call.result()).content == "ran\nwaited\n"
+
+
 async def test_however_the_daemon_dies_a_side_effect_happens_once_and_is_told_truly_l15(
     state: Path,
 ) -> None:
@@ -162,14 +196,7 @@ async def test_however_the_daemon_dies_a_side_effect_happens_once_and_is_told_tr
             pass
         await daemon.kill()
     for round_, delay in enumerate((0.0, 0.002, 0.005, 0.01, 0.02, 0.05)):
-        command = f"echo {round_} >> log; sleep 0.01; grep -c {round_} log"
-        request = hand_pb.ExecuteRequest(
-            driver=DRIVER,
-            hand_id="h",
-            call_id=f"c{round_}",
-            name="bash",
-            input=json.dumps({"command": command}).encode(),
-        )
+        request = _bash(f"c{round_}", f"echo {round_} >> log; sleep 0.01; grep -c {round_} log")
         async with child(state) as daemon:
             daemon.ask(execute=request)
             await asyncio.sleep(delay)  # the moment of death, not a wait
@@ -212,7 +239,7 @@ async def test_a_call_whose_supervisor_died_with_the_daemon_is_interrupted_and_d
         result = (await place.steps(request))[-1].result
         assert result.outcome == hand_pb.OUTCOME_INTERRUPTED
         assert "may have partly happened" in result.content
-        error = await refused(place.service.execute(place.request("h", command="true")))
+        error = await refused(place.execute(place.request("h", command="true")))
         assert error.reason == Reason.HAND_GONE
         assert await place.release("h")
         assert not (state / "hands/h").exists()
@@ -313,7 +340,7 @@ async def test_a_killed_supervisor_settles_its_calls_as_lost_within_two_seconds_
     assert asyncio.get_running_loop().time() - begun < 2.0 * SCALE
     assert not [p for p in below if tree.alive(p.pid, p.start)]
     await until(lambda: place.inventory.count == 0, "the hand is still there")
-    error = await refused(place.service.execute(place.request(hand, command="true")))
+    error = await refused(place.execute(place.request(hand, command="true")))
     assert error.reason == Reason.HAND_GONE
     assert (await place.service.list_hands(hand_pb.ListHandsRequest())).hands[0].lost
     assert (await running.result()).outcome == hand_pb.OUTCOME_LOST

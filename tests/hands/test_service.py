@@ -88,7 +88,7 @@ async def test_input_that_does_not_fit_is_refused_by_field_and_nothing_runs_h22(
     place: Place, hand: str, name: str, given: dict[str, object], field: str
 ) -> None:
     request = place.request(hand, name, **given)
-    error = await refused(place.service.execute(request))
+    error = await refused(place.execute(request))
     assert (error.reason, error.fields["field"]) == (Reason.INPUT_INVALID, field)
     assert error.message.startswith(f"{field}: ")
     assert place.journal.call(hand, request.call_id) is None
@@ -101,11 +101,11 @@ async def test_input_that_is_no_json_object_is_refused(
 ) -> None:
     request = place.request(hand, command="true")
     request.input = data
-    assert (await refused(place.service.execute(request))).reason == Reason.INPUT_INVALID
+    assert (await refused(place.execute(request))).reason == Reason.INPUT_INVALID
 
 
 async def test_an_unknown_tool_is_refused_and_named_h22(place: Place, hand: str) -> None:
-    error = await refused(place.service.execute(place.request(hand, "python", code="1")))
+    error = await refused(place.execute(place.request(hand, "python", code="1")))
     assert error.reason == Reason.TOOL_NOT_FOUND
     assert "'python'" in error.message
     assert "bash" in error.message
@@ -120,7 +120,7 @@ async def test_the_same_call_id_runs_once_and_replays_h19_h43(place: Place, hand
     assert first.content == "ran\n"
     assert first.sequence > 0
     other = place.request(hand, command="echo other", call_id="once")
-    assert (await refused(place.service.execute(other))).reason == Reason.ID_REUSED
+    assert (await refused(place.execute(other))).reason == Reason.ID_REUSED
 
 
 async def test_a_call_whose_watcher_left_goes_on_and_is_attached_from_an_offset_h05_h43(
@@ -178,7 +178,7 @@ async def test_a_cancel_before_the_call_refuses_it_when_it_comes(place: Place, h
     cancel = pb.CancelRequest(driver=place.driver(), hand_id=hand, call_id=request.call_id)
     for _ in range(3):
         assert (await place.service.cancel(cancel)).state == pb.CALL_STATE_TOMBSTONE
-    assert (await refused(place.service.execute(request))).reason == Reason.CALL_CANCELLED
+    assert (await refused(place.execute(request))).reason == Reason.CALL_CANCELLED
     assert (await place.sh(hand, "ls")).content == "[no output]"
 
 
@@ -206,7 +206,7 @@ async def test_a_lower_epoch_is_refused_and_runs_nothing(place: Place, hand: str
     stale = place.driver(epoch=4)
     request = place.request(hand, command="touch ran")
     for awaitable in (
-        place.service.execute(request),
+        place.execute(request),
         place.service.claim(pb.ClaimRequest(driver=stale, hand_id=hand)),
         place.service.cancel(pb.CancelRequest(driver=stale, hand_id=hand, call_id="c")),
         place.service.acknowledge(pb.AcknowledgeRequest(driver=stale, hand_id=hand)),
@@ -298,7 +298,7 @@ async def test_another_workspaces_session_is_not_served(place: Place, hand: str)
 async def test_another_sessions_hand_does_not_exist_for_one(place: Place, hand: str) -> None:
     request = place.request(hand, command="true")
     request.driver.CopyFrom(place.driver("stranger", 9))
-    assert (await refused(place.service.execute(request))).reason == Reason.HAND_NOT_FOUND
+    assert (await refused(place.execute(request))).reason == Reason.HAND_NOT_FOUND
     release = pb.ReleaseRequest(driver=place.driver("stranger"), hand_id=hand)
     assert not (await place.service.release(release)).ended
     assert (await place.sh(hand, "echo on")).content == "on\n"
@@ -333,7 +333,7 @@ async def test_release_leaves_nothing_is_idempotent_and_the_id_is_spent_h45(
     assert not folder.exists()
     assert place.inventory.count == 0
     request = place.request(hand, command="true")
-    assert (await refused(place.service.execute(request))).reason == Reason.HAND_NOT_FOUND
+    assert (await refused(place.execute(request))).reason == Reason.HAND_NOT_FOUND
     assert (await refused(place.service.provision(provision(place, hand)))).reason == (
         Reason.HAND_GONE
     )

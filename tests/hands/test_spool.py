@@ -75,7 +75,7 @@ def test_a_writer_that_begins_anew_goes_on_with_what_is_there(tmp_path: Path) ->
 def test_output_of_any_hand_type_is_kept_whole_with_its_beginning_in_memory(
     tmp_path: Path,
 ) -> None:
-    kept = daemons.Spool(tmp_path / "c")
+    kept = daemons.Spool(tmp_path, "c")
     whole = b"".join(_chunk(number, 50_000) for number in range(8))
     for offset in range(0, len(whole), 50_000):
         kept.take(Output(offset, whole[offset : offset + 50_000]))
