@@ -17,14 +17,14 @@ from carpal.tls import IdentityFiles, channel_credentials, server_credentials
 from carpal.v1 import orchestrator_pb2 as pb
 from carpal.v1 import orchestrator_pb2_grpc
 from tests.fault_proxy import fault_proxy
-from tests.pace import SCALE
+from tests.pace import AT_ONCE, SCALE
 from tests.pki import Pki
 
 WAIT = 10.0 * SCALE
 NOTICED = 45.0
 """Seconds in which either end must have noticed: 30 of silence, and 10 for the ping's answer."""
 
-BETWEEN_SERVERS = 7.0 + 2.0
+BETWEEN_SERVERS = 7.0 + AT_ONCE
 """The same between servers: 2 of silence, 5 for the answer, and some to be told."""
 
 
@@ -131,7 +131,7 @@ async def test_between_servers_a_dead_path_ends_a_silent_stream_within_a_lease(
     ):
         stream = await watch(channel)
         path.blackhole()
-        await over(stream, BETWEEN_SERVERS * SCALE)
+        await over(stream, BETWEEN_SERVERS)
 
 
 @pytest.mark.slow
@@ -146,7 +146,7 @@ async def test_between_servers_a_connection_that_is_half_open_is_given_up_before
     ):
         (await watch(channel)).cancel()
         path.half_open()
-        async with asyncio.timeout(BETWEEN_SERVERS * SCALE):
+        async with asyncio.timeout(BETWEEN_SERVERS):
             await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
         (await watch(channel)).cancel()
 
