@@ -15,6 +15,7 @@ from brain.admission import Admission
 from brain.directory import Directory
 from brain.fleet import Fleet
 from brain.hands_at import Peers
+from brain.introduction import Introduction
 from brain.leases import LeaseKeeper
 from brain.links import Links
 from brain.orchestrator import OrchestratorService
@@ -23,6 +24,7 @@ from brain.watch import WatchHub
 from carpal.client import dial
 from carpal.identity import Role
 from carpal.ids import new_id
+from carpal.revocations import Revocations
 from carpal.server import serve
 from carpal.tls import IdentityFiles, server_credentials
 from carpal.v1 import hand_pb2, orchestrator_pb2_grpc, session_pb2_grpc
@@ -127,7 +129,7 @@ async def link_brain(folder: Path, files: IdentityFiles) -> AsyncIterator[LinkBr
             service = OrchestratorService(
                 sessions,
                 fleet,
-                Admission(fleet, me),
+                Admission(fleet, me, Introduction(files, Revocations())),
                 WatchHub(),
                 peers,
                 me=me,

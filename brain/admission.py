@@ -7,6 +7,7 @@ from brain.daemon_link import DaemonLink
 from brain.fleet import Fleet
 from brain.gate import Gate
 from brain.hands_at import one
+from brain.introduction import Introduction
 from carpal.errors import refuse
 from carpal.identity import Identity
 from carpal.link_terms import CAPABILITIES, SILENT_BEATS
@@ -25,6 +26,7 @@ class Admission:
         self,
         fleet: Fleet,
         me: Identity,
+        introduction: Introduction,
         *,
         heartbeat: float = HEARTBEAT,
         unsettled: Callable[[str, str], None] = lambda *_: None,
@@ -38,6 +40,7 @@ class Admission:
         self._unsettled = unsettled
         self._fleet = fleet
         self._me = me
+        self._introduction = introduction
         self._heartbeat = heartbeat
 
     async def admit(self, link: DaemonLink, hello: pb.Hello, protocol: int) -> pb.Welcome:
@@ -70,6 +73,7 @@ class Admission:
         welcome.heartbeat_interval.FromMilliseconds(int(self._heartbeat * 1000))
         welcome.silence_limit.FromMilliseconds(int(SILENT_BEATS * self._heartbeat * 1000))
         welcome.server_time.GetCurrentTime()
+        self._introduction.to(link.identity, hello, welcome)
         return welcome
 
     def _first(self, name: str) -> Machine | None:

@@ -15,6 +15,7 @@ from brain.directory import Directory
 from brain.enrollment import EnrollmentService
 from brain.fleet import ORPHAN_MARGIN, Fleet
 from brain.hands_at import Peers
+from brain.introduction import Introduction
 from brain.leases import LeaseKeeper
 from brain.links import Links
 from brain.log import Appender
@@ -103,7 +104,11 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
         links = Links(directory, keeper, me, planned)
         fleet = Fleet(directory, links, peers, me, config.orphan_margin)
         returns = Returns(fleet, sessions)
-        admission = Admission(fleet, me, heartbeat=config.heartbeat, unsettled=returns.came)
+        introduction = Introduction(files, trust.revocations)
+        introduction.on_change(links.tell_revocations)
+        admission = Admission(
+            fleet, me, introduction, heartbeat=config.heartbeat, unsettled=returns.came
+        )
         presence = Presence(keeper, config.name)
         orchestrator = OrchestratorService(
             sessions, fleet, admission, hub, peers, me=me, lease_left=presence.left

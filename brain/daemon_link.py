@@ -33,6 +33,7 @@ from carpal.link_answers import not_here
 from carpal.server import Context
 from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
+from carpal.v1 import types_pb2
 
 log = logging.getLogger(__name__)
 
@@ -75,12 +76,14 @@ class DaemonLink:
                 writer = group.create_task(self._write(context))
                 ticker = group.create_task(self._tick())
                 reader = group.create_task(self._read(requests, admit))
-                await asyncio.shield(self._ended)
+                await asyncio.wait({self._ended})
                 ticker.cancel()
                 reader.cancel()
-                # It ends when the outbox is closed and empty; or the daemon does not read.
+                # It ends when the outbox is closed and empty; or the daemon does not read. Cut
+                # in the middle of a write, it would leave the stream without its status.
                 await asyncio.wait({writer}, timeout=_FLUSH)
                 writer.cancel()
+                self._ended.result()
         finally:
             self.end(refuse(Reason.DAEMON_NOT_LINKED, f"the link of {self.daemon_id} ended"))
 
@@ -117,6 +120,11 @@ class DaemonLink:
     def tell_brains(self, addresses: list[str]) -> None:
         """Tell the daemon which brains there are."""
         self._link.brains(addresses)
+        self._flush()
+
+    def tell_revocations(self, rows: list[types_pb2.Revocation]) -> None:
+        """Tell the daemon which servers are revoked."""
+        self._link.revocations(rows)
         self._flush()
 
     def drain(self, reason: str, after: float = 0.0) -> None:

@@ -157,3 +157,8 @@ class Links:
         """Tell every daemon which brains there are."""
         for link in self._links.values():
             link.tell_brains(addresses)
+
+    def tell_revocations(self, rows: list[types_pb2.Revocation]) -> None:
+        """Tell every daemon which servers are revoked."""
+        for link in self._links.values():
+            link.tell_revocations(rows)

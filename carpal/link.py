@@ -32,6 +32,7 @@ from carpal.link_events import (
     PeerDraining,
     Replied,
     Requested,
+    RevocationsTold,
     Welcomed,
 )
 from carpal.link_ids import Arrivals
@@ -40,6 +41,7 @@ from carpal.link_sizes import MESSAGE_MAX, fitting, too_large
 from carpal.link_table import LIVE, MOVES, RECEIVES, SENDS, URGENT, Side, State
 from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
+from carpal.v1 import types_pb2
 
 __all__ = [
     "GREETING_LIMIT",
@@ -60,6 +62,7 @@ __all__ = [
     "PeerDraining",
     "Replied",
     "Requested",
+    "RevocationsTold",
     "Side",
     "State",
     "Welcomed",
@@ -213,6 +216,10 @@ class Link:
         """Brain: say which brains there are."""
         self._send("brains", pb.Brains(addresses=addresses))
 
+    def revocations(self, rows: list[types_pb2.Revocation]) -> None:
+        """Brain: say which servers are revoked."""
+        self._send("revocations", pb.Revocations(revocations=rows))
+
     def drain(self, drain: pb.Drain) -> None:
         """Say, once, that this end goes away soon; also when the other end does."""
         if not self._draining and self._send("drain", drain):
@@ -316,6 +323,9 @@ class Link:
 
     def _on_brains(self, brains: pb.Brains) -> None:
         self._events.append(BrainsChanged(tuple(brains.addresses)))
+
+    def _on_revocations(self, told: pb.Revocations) -> None:
+        self._events.append(RevocationsTold(tuple(told.revocations)))
 
     def _on_drain(self, drain: pb.Drain) -> None:
         self._peer_draining = True

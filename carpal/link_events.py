@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from carpal.errors import CarpalError
 from carpal.v1 import orchestrator_pb2 as pb
+from carpal.v1 import types_pb2
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,13 @@ class BrainsChanged:
 
 
 @dataclass(frozen=True)
+class RevocationsTold:
+    """The servers that are revoked, as the brain says: to be believed if the vault signed it."""
+
+    revocations: tuple[types_pb2.Revocation, ...]
+
+
+@dataclass(frozen=True)
 class PeerDraining:
     """The other end goes away soon."""
 
@@ -87,6 +95,7 @@ Event = (
     | Contact
     | CapacityChanged
     | BrainsChanged
+    | RevocationsTold
     | PeerDraining
     | Closed
 )

@@ -35,7 +35,7 @@ Row = dict[str, State]
 Table = dict[tuple[Side, State], Row]
 
 _END: Final = {"goodbye": State.CLOSED}
-_FROM_BRAIN: Final = ("request", "abandon", "heartbeat", "brains")
+_FROM_BRAIN: Final = ("request", "abandon", "heartbeat", "brains", "revocations")
 _FROM_DAEMON: Final = ("reply", "heartbeat", "capacity")
 
 

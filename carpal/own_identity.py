@@ -5,17 +5,21 @@ anew with it (`carpal.tls`, `carpal.following`): nothing is restarted.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from carpal.client import dial, rpc_errors
+from carpal.errors import CarpalError
 from carpal.identity import Role
 from carpal.proof import renewal_signature
 from carpal.renewal import Answer, Renewal
-from carpal.tls import IdentityFiles, Loaded, Shown
+from carpal.tls import IdentityFiles, Loaded, Shown, stamp
 from carpal.v1 import vault_pb2, vault_pb2_grpc
+
+_log = logging.getLogger(__name__)
 
 _ANSWER = 10.0
 """Seconds for the vault to answer; it needs a few milliseconds and one fsync."""
@@ -54,3 +58,24 @@ async def kept_renewed(renewal: Renewal) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.wait({task})
+
+
+class Newest:
+    """The identity a process signs with: as it is on disk now."""
+
+    def __init__(self, files: IdentityFiles) -> None:
+        """Raises as `load_valid`."""
+        self._files = files
+        self._seen = stamp(files)
+        self._loaded = files.load_valid()
+
+    def loaded(self) -> Loaded:
+        """The newest; what is gone, half-written or not valid leaves the one before."""
+        seen = stamp(self._files)
+        if seen != self._seen:
+            self._seen = seen
+            try:
+                self._loaded = self._files.load_valid()
+            except CarpalError as error:
+                _log.warning("identity not reloaded", extra={"why": error.message})
+        return self._loaded

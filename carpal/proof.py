@@ -1,4 +1,4 @@
-"""Proofs that enrol and renew, and the token a person carries. Pure cryptography.
+"""Proofs that enrol, renew, welcome and revoke, and the token a person carries. Pure cryptography.
 
 The token's secret is never sent: enrolling proves that it is known, by an HMAC
 over the certificate request; renewing proves that the old key is still held.
@@ -29,6 +29,8 @@ _ENROL = b"carpal/v1/enrol"
 _RENEW = b"carpal/v1/renew"
 _DIAGNOSE = b"carpal/v1/diagnose"
 _RETIRE = b"carpal/v1/retire"
+_WELCOME = b"carpal/v1/welcome"
+_REVOKE = b"carpal/v1/revoke"
 NONCE_BYTES = range(16, 65)
 """How long a nonce may be."""
 TOKEN_MAX = 8192
@@ -69,6 +71,37 @@ def retirement_signature(key: ec.EllipticCurvePrivateKey, leaf_der: bytes, nonce
 def check_retirement(certificate: x509.Certificate, nonce: bytes, signature: bytes) -> bool:
     """Whether its holder wants that."""
     return _asked(_RETIRE, certificate, nonce, signature)
+
+
+def welcome_signature(key: ec.EllipticCurvePrivateKey, nonce: bytes, daemon: str) -> bytes:
+    """ECDSA-SHA256 (DER) by a brain's key: it is the one that welcomes `daemon`, a URI, now."""
+    return key.sign(_lp(_WELCOME, nonce, daemon.encode()), ec.ECDSA(hashes.SHA256()))
+
+
+def check_welcome(
+    certificate: x509.Certificate, nonce: bytes, daemon: str, signature: bytes
+) -> bool:
+    """Whether whoever welcomes `daemon` holds the certificate's key; `nonce` is of its hello."""
+    return _signed_by(certificate, _lp(_WELCOME, nonce, daemon.encode()), signature)
+
+
+def revocation_signature(key: ec.EllipticCurvePrivateKey, identity: str, before: int) -> bytes:
+    """ECDSA-SHA256 (DER) by a CA's key: what `identity` was issued until a second is revoked.
+
+    It begins with 0x00, a certificate with 0x30, a list of revocations with 0x08.
+    """
+    return key.sign(_revocation(identity, before), ec.ECDSA(hashes.SHA256()))
+
+
+def check_revocation(ca: bytes, identity: str, before: int, signature: bytes) -> bool:
+    """Whether one of the CAs in PEM `ca` signed that revocation."""
+    authorities = x509.load_pem_x509_certificates(ca)
+    message = _revocation(identity, before)
+    return any(_signed_by(authority, message, signature) for authority in authorities)
+
+
+def _revocation(identity: str, before: int) -> bytes:
+    return _lp(_REVOKE, identity.encode(), b"%d" % before)
 
 
 def _asked(what: bytes, certificate: x509.Certificate, nonce: bytes, signature: bytes) -> bool:

@@ -7,29 +7,23 @@ the authorities trusted here signed it and it is not older than the one held;
 without the vault the last one stays in force.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
+import base64
+import binascii
+from collections.abc import Callable, Iterable
 
 from google.protobuf.message import DecodeError
 
 from carpal.errors import CarpalError, refuse
-from carpal.identity import Identity
+from carpal.identity import Identity, Role, identity_uri
+from carpal.proof import check_revocation
 from carpal.signed import verify_by_ca
 from carpal.status import Reason
 from carpal.v1 import types_pb2, vault_pb2
 
 FOLLOW_SECONDS = 1.0
 """Between looks for a newer list; what is revoked is cut off within five of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Revoked:
-    """What the list says of one identity."""
-
-    before: datetime
-    """Certificates issued then or earlier are refused."""
-    reason: str
+_TOLD_MAX = 1000
+"""Servers that daemons are told of: one message must hold them."""
 
 
 class Revocations:
@@ -38,7 +32,7 @@ class Revocations:
     def __init__(self) -> None:
         self.version = 0
         """Of the list that is in force; 0 while none is."""
-        self._revoked: dict[str, Revoked] = {}
+        self._revoked: dict[str, types_pb2.Revocation] = {}
         self._changed: list[Callable[[], None]] = []
 
     def on_change(self, changed: Callable[[], None]) -> None:
@@ -48,8 +42,13 @@ class Revocations:
     def check(self, identity: Identity) -> None:
         """IDENTITY_REVOKED when the certificate is."""
         found = self._revoked.get(identity.uri)
-        if found is not None and identity.issued <= found.before:
-            raise revoked(identity.uri, found.reason)
+        if found is not None and covers(found, identity):
+            raise revoked(found)
+
+    def servers(self) -> list[types_pb2.Revocation]:
+        """Those of servers, which daemons meet; no tenant's own are among them."""
+        found = [row for row in self._revoked.values() if is_server(row.identity)]
+        return sorted(found, key=lambda row: -row.before.seconds)[:_TOLD_MAX]
 
     def take(self, signed: types_pb2.SignedBytes, ca: bytes) -> bool:
         """Hold a list, if it is by one of the CAs in PEM `ca`; False if it changes nothing.
@@ -69,18 +68,59 @@ class Revocations:
         if told.version == self.version:
             return False
         self.version = told.version
-        self._revoked = {
-            row.identity: Revoked(row.before.ToDatetime(UTC), row.reason)
-            for row in told.revocations
-        }
+        self._revoked = {row.identity: row for row in told.revocations}
         for changed in self._changed:
             changed()
         return True
 
 
-def revoked(uri: str, reason: str) -> CarpalError:
-    """The refusal; `reason` is what the operator gave, if anything."""
-    return refuse(Reason.IDENTITY_REVOKED, f"{uri} is revoked" + (f" ({reason})" if reason else ""))
+def covers(row: types_pb2.Revocation, identity: Identity) -> bool:
+    """Whether it refuses this certificate."""
+    return row.identity == identity.uri and identity.issued.timestamp() <= row.before.seconds
+
+
+def is_server(uri: str) -> bool:
+    """Whether it is a process that serves every workspace."""
+    domain = uri.removeprefix("spiffe://").partition("/")[0]
+    return uri.startswith(
+        tuple(identity_uri(domain, role, "") for role in Role if not role.has_workspace)
+    )
+
+
+def revoked(row: types_pb2.Revocation) -> CarpalError:
+    """The refusal of an identity, with the authority's own word on it."""
+    return refuse(
+        Reason.IDENTITY_REVOKED,
+        f"{row.identity} is revoked" + (f" ({row.reason})" if row.reason else ""),
+        identity=row.identity,
+        before=str(row.before.seconds),
+        proof=base64.b64encode(row.signature).decode(),
+    )
+
+
+def proves(error: CarpalError, identity: Identity, ca: bytes) -> bool:
+    """Whether a refusal carries the word of a CA in PEM `ca` that this certificate is revoked.
+
+    A server that only says so may have been taken over.
+    """
+    if error.reason is not Reason.IDENTITY_REVOKED:
+        return False
+    try:
+        row = types_pb2.Revocation(
+            identity=error.fields.get("identity", ""),
+            signature=base64.b64decode(error.fields.get("proof", ""), validate=True),
+        )
+        row.before.FromSeconds(int(error.fields.get("before", "")))
+    except (ValueError, binascii.Error):
+        return False
+    return covers(row, identity) and bool(believed([row], ca))
+
+
+def believed(rows: Iterable[types_pb2.Revocation], ca: bytes) -> list[types_pb2.Revocation]:
+    """Those that one of the CAs in PEM `ca` signed, one by one."""
+    return [
+        row for row in rows if check_revocation(ca, row.identity, row.before.seconds, row.signature)
+    ]
 
 
 def _refused(why: str) -> CarpalError:

@@ -18,11 +18,13 @@ from carpal.proof import Token
 from carpal.proxy import Way
 from carpal.ready import announce
 from carpal.renewal import Renewal
+from carpal.revocations import proves
 from carpal.status import Reason
 from carpal.tls import Shown
 from carpal.v1 import orchestrator_pb2 as pb
 from hands import local, types
 from hands.api import HandType
+from hands.brain_check import BrainCheck
 from hands.daemon import Daemon
 from hands.enroll import Links, asking, enroll, links_path
 from hands.files import HandFiles, boot_id
@@ -106,10 +108,11 @@ async def run(
                     brains=welcomes.brains,
                     on_brains=welcomes.know,
                     welcomed=welcomes.welcomed,
-                    refused=lambda error: _look_at(error, renewal),
+                    refused=lambda error: _look_at(error, renewal, files),
                     reconnect_max=config.reconnect_max,
                     way=way,
                     status=standing.link,
+                    check=BrainCheck(files.revoked),
                 )
                 await _serve(daemon, renewal, stop)
 
@@ -127,9 +130,13 @@ async def _serve(daemon: Daemon, renewal: Renewal, stop: asyncio.Event) -> None:
             renewing.cancel()
 
 
-def _look_at(error: CarpalError, renewal: Renewal) -> None:
-    if error.reason is Reason.IDENTITY_REVOKED:
+def _look_at(error: CarpalError, renewal: Renewal, files: HandFiles) -> None:
+    me = renewal.shown().identity()
+    if proves(error, me, files.identity.ca.read_bytes()):
         raise error  # for ever: what runs here ends by its orphan deadline
+    if error.fields.get("identity") == me.uri:
+        # Only what the vault signed ends a daemon: one brain must not end all of them.
+        log.warning("said to be revoked, and the vault did not sign it", extra={"why": str(error)})
     if error.reason in (Reason.CERTIFICATE_EXPIRED, Reason.CERTIFICATE_ENDING):
         renewal.hurry()  # the machine slept past it, say
 

@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 
 import grpc
 
@@ -18,6 +19,7 @@ from carpal.client import from_rpc
 from carpal.coalesce import Outbox
 from carpal.errors import CarpalError, refuse, to_status
 from carpal.fault_points import frame_points, point
+from carpal.identity import Identity
 from carpal.link import (
     Abandoned,
     BrainsChanged,
@@ -27,23 +29,28 @@ from carpal.link import (
     Link,
     PeerDraining,
     Requested,
+    RevocationsTold,
     Side,
     Welcomed,
 )
 from carpal.link_terms import ATTACH
 from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
-from carpal.v1 import orchestrator_pb2_grpc
+from carpal.v1 import orchestrator_pb2_grpc, types_pb2
 from hands import attach, dispatch
 from hands.inventory import Inventory
 from hands.service import HandService
 
 log = logging.getLogger(__name__)
 
+_LOOK = 60.0
+"""Seconds between looks at the clock: a timer stands still while the machine sleeps."""
 _FLUSH = 2.0
 """Seconds for the last messages, goodbye among them, to leave."""
 
-OnWelcome = Callable[[pb.Welcome], Awaitable[None]]
+OnWelcome = Callable[[pb.Welcome], Awaitable[Identity]]
+"""Says which brain it is."""
+OnRevocations = Callable[[Sequence[types_pb2.Revocation]], None]
 
 
 class BrainLink:
@@ -59,8 +66,12 @@ class BrainLink:
         *,
         on_welcome: OnWelcome,
         on_brains: Callable[[Sequence[str]], None],
+        on_revocations: OnRevocations,
     ) -> None:
-        """`peer` says who is linked to, in words; `on_brains` is told which brains there are."""
+        """`peer` says who is linked to, in words; `on_brains` is told which brains there are.
+
+        What `on_welcome` or `on_revocations` refuses ends the link.
+        """
         self._brain = brain
         self._stream = brain.Connect()
         self._peer = peer
@@ -68,14 +79,16 @@ class BrainLink:
         self._inventory = inventory
         self._on_welcome = on_welcome
         self._on_brains = on_brains
+        self._on_revocations = on_revocations
         self._link = Link(Side.DAEMON, time.monotonic(), hello)
         self._outbox: Outbox[pb.DaemonMessage] = Outbox()
         self._answering: dict[int, asyncio.Task[None]] = {}
         self._leaving: list[asyncio.Task[None]] = []
-        """Wait until the brain wants it to go."""
+        """Wait until it is time to go."""
         self._capacity = hello.capacity
         self._attaches = False
         self._ended: asyncio.Future[CarpalError | None] = asyncio.get_running_loop().create_future()
+        self._refused = False
         self._ticking = asyncio.Event()
         self._due = math.inf
         """When the ticker looks again, unless it is woken."""
@@ -105,6 +118,12 @@ class BrainLink:
         self._link.goodbye(reason)
         self._end(None)
 
+    def refuse(self, error: CarpalError) -> None:
+        """End the link: its brain is not to be obeyed."""
+        self._refused = True
+        self._link.goodbye(error.message)
+        self._end(error)
+
     async def _read(self, group: asyncio.TaskGroup) -> None:
         try:
             while isinstance(frame := await self._stream.read(), pb.ConnectResponse):
@@ -117,7 +136,12 @@ class BrainLink:
 
     async def _handle(self, group: asyncio.TaskGroup) -> None:
         for event in self._link.events():
-            await self._take(event, group)
+            if self._refused:
+                return  # nothing else it asked for is done
+            try:
+                await self._take(event, group)
+            except CarpalError as error:
+                self.refuse(error)
         self._flush()
         if self._link.next_tick() < self._due:  # most of what comes only puts it off
             self._ticking.set()
@@ -127,13 +151,16 @@ class BrainLink:
             case Welcomed(welcome):
                 point("daemon.link.before_welcomed")
                 self._attaches = ATTACH in welcome.capabilities
-                await self._on_welcome(welcome)
+                brain = await self._on_welcome(welcome)
+                self._leaving.append(group.create_task(self._hold(brain)))
                 point("daemon.link.welcomed")
             case Requested(request):
                 task = group.create_task(self._answer(request))
                 self._answering[request.request_id] = task
             case BrainsChanged(addresses):
                 self._on_brains(addresses)
+            case RevocationsTold(rows):
+                self._on_revocations(rows)
             case Abandoned(request_id):
                 self._abandon(request_id)
             case Contact(lease_left):
@@ -185,6 +212,14 @@ class BrainLink:
             task.cancel()
             why = to_status(refuse(Reason.UNAVAILABLE, "the answer was abandoned"))
             self._link.reply(pb.Reply(request_id=request_id, last=True, status=why))
+
+    async def _hold(self, brain: Identity) -> None:
+        """End the link with the certificate its brain showed: one that is revoked gets no other."""
+        end = brain.not_after
+        while (left := (end - datetime.now(UTC)).total_seconds()) > 0:  # noqa: ASYNC110 - a clock
+            await asyncio.sleep(min(left, _LOOK))
+        over = f"{self._peer} showed a certificate that is over"
+        self.refuse(refuse(Reason.UNREACHABLE, over, action="see why it does not renew"))
 
     async def _leave(self, drain: pb.Drain) -> None:
         """The brain goes away: dial another once it asks for it."""

@@ -12,14 +12,15 @@ on is asked about on the link that is there already.
 import asyncio
 import logging
 import platform
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from carpal import __version__
 from carpal.backoff import Backoff
 from carpal.client import connected, dial
-from carpal.errors import CarpalError, Unreachable, refuse
-from carpal.identity import Role
+from carpal.errors import CarpalError, refuse
+from carpal.identity import Identity, Role
 from carpal.ids import new_id
 from carpal.link import PROTOCOL_MAX, PROTOCOL_MIN
 from carpal.link_terms import CAPABILITIES
@@ -27,6 +28,8 @@ from carpal.proxy import Way
 from carpal.status import Reason
 from carpal.tls import Shown
 from carpal.v1 import orchestrator_pb2 as pb
+from carpal.v1 import types_pb2
+from hands.brain_check import BrainCheck
 from hands.brain_link import BrainLink, at
 from hands.dialling import Dialling
 from hands.inventory import Inventory
@@ -60,6 +63,7 @@ class Daemon:
         reconnect_max: float = 60.0,
         way: Way | None = None,
         status: LinkStatus | None = None,
+        check: BrainCheck | None = None,
     ) -> None:
         """`shown` is the identity to dial with, asked for at each dial.
 
@@ -78,6 +82,7 @@ class Daemon:
         self._welcomed = welcomed
         self._refused = refused
         self._way = way or Way()
+        self._check = check or BrainCheck()
         self._instance_id = new_id("inst")
         self._link: BrainLink | None = None
         self._backoff = Backoff(_FIRST_WAIT, reconnect_max)
@@ -154,8 +159,8 @@ class Daemon:
     async def relink(self, shown: Shown) -> None:
         """Open a link with `shown`, then end the one there is: no call notices.
 
-        Asks the linked brain first, then the others. Raises what refused it, or
-        UNREACHABLE when none answered; then the link there is goes on.
+        Asks the linked brain first, then the others: one that refuses may have
+        been taken over. Raises what the last one said; then the link there is goes on.
         """
         failure = refuse(Reason.UNREACHABLE, "no brain is known")
         async with self._succeeding:
@@ -175,8 +180,6 @@ class Daemon:
                         serving.cancel()
                         await asyncio.wait({serving})
                 failure = _end_of(serving)[0] or failure
-                if not isinstance(failure, Unreachable):
-                    break
         raise failure
 
     def stop(self, reason: str) -> bool:
@@ -199,7 +202,12 @@ class Daemon:
         From its welcome on it is the one that counts. Raises what it failed with.
         """
 
-        async def on_welcome(welcome: pb.Welcome) -> None:
+        me = shown.load_valid()
+        brain: Identity | None = None
+
+        async def on_welcome(welcome: pb.Welcome) -> Identity:
+            nonlocal brain
+            brain = self._check.welcomed(welcome, hello, me)
             older, self._link = self._link, link
             self._address = address
             self._status.linked(welcome.brain, address)
@@ -209,20 +217,28 @@ class Daemon:
                 welcomed.set()
             if older is not None and older is not link:
                 older.end("a newer link took its place")
+            return brain
+
+        def on_revocations(rows: Sequence[types_pb2.Revocation]) -> None:
+            self._check.told(rows, me.ca)
+            if brain is not None:
+                self._check.check(brain)
 
         proxy = self._way.to(address)
         dialled = dial(address, Role.BRAIN, shown, retry=False, proxy=proxy, follow=False)
         async with dialled as channel, AsyncExitStack() as greeting:
             await connected(channel)
             await greeting.enter_async_context(self._greeting)
+            hello = self._hello(me.identity)
             link = BrainLink(
                 at(channel),
                 f"the brain at {address}",
-                self._hello(shown),
+                hello,
                 self._service,
                 self._inventory,
                 on_welcome=on_welcome,
                 on_brains=self._told,
+                on_revocations=on_revocations,
             )
             if self._link is None:
                 self._link = link
@@ -244,10 +260,10 @@ class Daemon:
         self._told(welcome.brains)
         self._welcomed(welcome)
 
-    def _hello(self, shown: Shown) -> pb.Hello:
+    def _hello(self, me: Identity) -> pb.Hello:
         journal = self._inventory.journal
         return pb.Hello(
-            daemon_id=shown.identity().name,
+            daemon_id=me.name,
             instance_id=self._instance_id,
             boot_id=self._inventory.boot_id,
             journal_id=journal.journal_id,
@@ -260,6 +276,7 @@ class Daemon:
             types=self._service.types(),
             last_epoch=int(journal.note(_LAST_EPOCH, "0")),
             unsettled=journal.unsettled,
+            nonce=secrets.token_bytes(32),
         )
 
 

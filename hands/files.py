@@ -21,6 +21,8 @@ class HandFiles:
         self.identity_dir = self.folder / "identity"
         self.journal = self.folder / "journal.db"
         self.hands = self.folder / "hands"
+        self.revoked = self.folder / "revoked.bin"
+        """The servers that are revoked."""
 
     @property
     def identity(self) -> IdentityFiles:

@@ -11,9 +11,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from carpal import signed
 from carpal.client import dial, rpc_errors
-from carpal.errors import CarpalError
+from carpal.errors import CarpalError, from_status, to_status
 from carpal.identity import Identity, Role
-from carpal.revocations import Revocations
+from carpal.proof import revocation_signature
+from carpal.revocations import Revocations, is_server, proves
 from carpal.server import Context, Server, not_built, serve
 from carpal.status import Reason
 from carpal.tls import server_credentials
@@ -43,7 +44,8 @@ def listed(
     when.FromDatetime(before or datetime.now(UTC))
     told = vault_pb2.RevocationList(version=version, issued=when)
     for uri in uris:
-        told.revocations.add(identity=uri, before=when, reason="stolen")
+        proof = revocation_signature(pki.authority.key, uri, when.seconds)
+        told.revocations.add(identity=uri, before=when, reason="stolen", signature=proof)
     return signed.sign(pki.authority.key, pki.ca_pem, told.SerializeToString())
 
 
@@ -113,6 +115,35 @@ def test_a_list_that_is_forged_foreign_or_older_is_not_taken_and_the_last_stays_
     assert is_refused(held, victim)
     assert held.take(good, pki.ca_pem)
     assert not is_refused(held, victim)
+
+
+def test_a_refusal_as_revoked_carries_the_authoritys_word_and_nothing_less_proves_it(
+    pki: Pki, tmp_path: Path
+) -> None:
+    me, other = pki.issue(Role.DAEMON, "d").identity(), pki.issue(Role.DAEMON, "e").identity()
+    held = Revocations()
+    held.take(listed(pki, 1, me.uri), pki.ca_pem)
+    with pytest.raises(CarpalError) as caught:
+        held.check(me)
+    told = from_status(to_status(caught.value))
+    assert proves(told, me, pki.ca_pem)
+    anew = pki.issue(Role.DAEMON, "d", not_before=datetime.now(UTC)).identity()
+    assert not proves(told, anew, pki.ca_pem), "enrolled anew since"
+    assert not proves(told, other, pki.ca_pem), "another's"
+    assert not proves(told, me, Pki(tmp_path / "x").ca_pem), "by another authority"
+    later = str(int(told.fields["before"]) + 1)
+    for changed in ({"before": later}, {"before": "x"}, {"proof": "x"}, {"proof": ""}):
+        told.fields = told.fields | changed
+        assert not proves(told, me, pki.ca_pem), changed
+
+
+def test_daemons_are_told_of_servers_and_of_no_tenants_own(pki: Pki) -> None:
+    held = Revocations()
+    names = [pki.issue(role, "x").identity().uri for role in Role]
+    held.take(listed(pki, 1, *names), pki.ca_pem)
+    told = {row.identity for row in held.servers()}
+    assert told == {pki.issue(role, "x").identity().uri for role in Role if not role.has_workspace}
+    assert not any(is_server(uri) for uri in ("", "x", "spiffe://d", "spiffe://d/daemon/brain"))
 
 
 @pytest.fixture

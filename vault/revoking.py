@@ -17,7 +17,7 @@ from carpal import signed
 from carpal.errors import CarpalError, given, refuse
 from carpal.identity import Identity, Role, identity_uri
 from carpal.ids import check_name
-from carpal.proof import check_retirement
+from carpal.proof import check_retirement, revocation_signature
 from carpal.status import Reason
 from carpal.v1 import types_pb2
 from carpal.v1 import vault_pb2 as pb
@@ -40,6 +40,7 @@ class Revoker:
         self._signer = signer
         self._store = store
         self._now = now
+        self._signatures: dict[tuple[bytes, str, int], bytes] = {}
         self._listed: tuple[int, bytes, datetime, types_pb2.SignedBytes] | None = None
 
     def by_operator(self, operator: Identity, uri: str, reason: str) -> None:
@@ -88,11 +89,21 @@ class Revoker:
         told = pb.RevocationList(version=version, issued=_timestamp(now))
         for row in self._store.revocations_since(int((now - _LISTED).timestamp())):
             told.revocations.add(
-                identity=row.identity, before=Timestamp(seconds=row.before), reason=row.reason
+                identity=row.identity,
+                before=Timestamp(seconds=row.before),
+                reason=row.reason,
+                signature=self._signature(authority, row.identity, row.before),
             )
         answer = signed.sign(authority.key, authority.pem, told.SerializeToString())
         self._listed = (version, authority.der, now, answer)
         return answer
+
+    def _signature(self, authority: ca.Authority, uri: str, before: int) -> bytes:
+        """Of one revocation. Kept: the list is made again and again."""
+        key = (authority.der, uri, before)
+        if key not in self._signatures:
+            self._signatures[key] = revocation_signature(authority.key, uri, before)
+        return self._signatures[key]
 
     def _revoke(self, uri: str, reason: str, revoker: str) -> None:
         now = self._now()

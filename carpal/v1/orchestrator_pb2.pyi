@@ -166,6 +166,7 @@ class BrainMessage(_message.Message):
     GOODBYE_FIELD_NUMBER: _builtins.int
     ABANDON_FIELD_NUMBER: _builtins.int
     BRAINS_FIELD_NUMBER: _builtins.int
+    REVOCATIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -180,6 +181,8 @@ class BrainMessage(_message.Message):
     def abandon(self) -> Global___Abandon: ...
     @_builtins.property
     def brains(self) -> Global___Brains: ...
+    @_builtins.property
+    def revocations(self) -> Global___Revocations: ...
     def __init__(
         self,
         *,
@@ -190,12 +193,13 @@ class BrainMessage(_message.Message):
         goodbye: Global___Goodbye | None = ...,
         abandon: Global___Abandon | None = ...,
         brains: Global___Brains | None = ...,
+        revocations: Global___Revocations | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abandon", b"abandon", "brains", b"brains", "drain", b"drain", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "kind", b"kind", "request", b"request", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abandon", b"abandon", "brains", b"brains", "drain", b"drain", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "kind", b"kind", "request", b"request", "revocations", b"revocations", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abandon", b"abandon", "brains", b"brains", "drain", b"drain", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "kind", b"kind", "request", b"request", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abandon", b"abandon", "brains", b"brains", "drain", b"drain", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "kind", b"kind", "request", b"request", "revocations", b"revocations", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["welcome", "request", "heartbeat", "drain", "goodbye", "abandon", "brains"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["welcome", "request", "heartbeat", "drain", "goodbye", "abandon", "brains", "revocations"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -240,6 +244,7 @@ class Hello(_message.Message):
     TYPES_FIELD_NUMBER: _builtins.int
     LAST_EPOCH_FIELD_NUMBER: _builtins.int
     UNSETTLED_FIELD_NUMBER: _builtins.int
+    NONCE_FIELD_NUMBER: _builtins.int
     daemon_id: _builtins.str
     """Must be the name in the certificate."""
     instance_id: _builtins.str
@@ -256,6 +261,8 @@ class Hello(_message.Message):
     """Calls that are open or have a result nobody acknowledged, and hands that
     are lost: what a brain may have to reconcile, by ListHands.
     """
+    nonce: _builtins.bytes
+    """16 to 64 bytes, new each time: the brain's proof is over them."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -282,10 +289,11 @@ class Hello(_message.Message):
         types: _abc.Iterable[_hand_pb2.HandTypeInfo] | None = ...,
         last_epoch: _builtins.int = ...,
         unsettled: _builtins.int = ...,
+        nonce: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "capabilities", b"capabilities", "capacity", b"capacity", "daemon_id", b"daemon_id", "instance_id", b"instance_id", "journal_id", b"journal_id", "labels", b"labels", "last_epoch", b"last_epoch", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "types", b"types", "unsettled", b"unsettled", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "capabilities", b"capabilities", "capacity", b"capacity", "daemon_id", b"daemon_id", "instance_id", b"instance_id", "journal_id", b"journal_id", "labels", b"labels", "last_epoch", b"last_epoch", "nonce", b"nonce", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "types", b"types", "unsettled", b"unsettled", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -305,10 +313,21 @@ class Welcome(_message.Message):
     SERVER_TIME_FIELD_NUMBER: _builtins.int
     BRAINS_FIELD_NUMBER: _builtins.int
     BRAIN_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
+    REVOCATIONS_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     epoch: _builtins.int
     """Epoch of the `daemon/<id>` lease; the daemon obeys only the highest."""
     brain: _builtins.str
+    certificate: _builtins.bytes
+    """Which brain this is, of which TLS tells a daemon no more than that it is
+    one: PEM, leaf first.
+    """
+    proof: _builtins.bytes
+    """ECDSA by that certificate's key over the hello's nonce and the daemon; see
+    `carpal/proof.py`. A daemon obeys no welcome without.
+    """
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Those both sides have; the rest are off."""
@@ -325,6 +344,10 @@ class Welcome(_message.Message):
     def brains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Brains to dial when this one is gone, `host:port`."""
 
+    @_builtins.property
+    def revocations(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Revocation]:
+        """The brains and other servers that are revoked."""
+
     def __init__(
         self,
         *,
@@ -336,10 +359,13 @@ class Welcome(_message.Message):
         server_time: _timestamp_pb2.Timestamp | None = ...,
         brains: _abc.Iterable[_builtins.str] | None = ...,
         brain: _builtins.str = ...,
+        certificate: _builtins.bytes = ...,
+        proof: _builtins.bytes = ...,
+        revocations: _abc.Iterable[_types_pb2.Revocation] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "server_time", b"server_time", "silence_limit", b"silence_limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brain", b"brain", "brains", b"brains", "capabilities", b"capabilities", "epoch", b"epoch", "heartbeat_interval", b"heartbeat_interval", "protocol", b"protocol", "server_time", b"server_time", "silence_limit", b"silence_limit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brain", b"brain", "brains", b"brains", "capabilities", b"capabilities", "certificate", b"certificate", "epoch", b"epoch", "heartbeat_interval", b"heartbeat_interval", "proof", b"proof", "protocol", b"protocol", "revocations", b"revocations", "server_time", b"server_time", "silence_limit", b"silence_limit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -368,6 +394,31 @@ class Brains(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Brains: _TypeAlias = Brains  # noqa: Y015
+
+@_typing.final
+class Revocations(_message.Message):
+    """The servers that are revoked now, when that changed since the welcome. A
+    daemon believes what a CA it trusts signed, and forgets none of it because it
+    is not here.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVOCATIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def revocations(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Revocation]: ...
+    def __init__(
+        self,
+        *,
+        revocations: _abc.Iterable[_types_pb2.Revocation] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["revocations", b"revocations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Revocations: _TypeAlias = Revocations  # noqa: Y015
 
 @_typing.final
 class Capacity(_message.Message):

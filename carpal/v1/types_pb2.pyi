@@ -740,3 +740,43 @@ class TailCursor(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TailCursor: _TypeAlias = TailCursor  # noqa: Y015
+
+@_typing.final
+class Revocation(_message.Message):
+    """What was issued to an identity is good no more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDENTITY_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    identity: _builtins.str
+    """SPIFFE URI."""
+    reason: _builtins.str
+    signature: _builtins.bytes
+    """ECDSA by the CA's own key over identity and second, for whoever is told of
+    it without the list; see `carpal/proof.py`. A refusal as IDENTITY_REVOKED
+    carries them as `identity`, `before` and, in base64, `proof`.
+    """
+    @_builtins.property
+    def before(self) -> _timestamp_pb2.Timestamp:
+        """Certificates issued at this second or before are refused: those that are
+        valid from 5 minutes before it, or from earlier.
+        """
+
+    def __init__(
+        self,
+        *,
+        identity: _builtins.str = ...,
+        before: _timestamp_pb2.Timestamp | None = ...,
+        reason: _builtins.str = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "identity", b"identity", "reason", b"reason", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Revocation: _TypeAlias = Revocation  # noqa: Y015

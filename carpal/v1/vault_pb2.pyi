@@ -519,13 +519,13 @@ class RevocationList(_message.Message):
     @_builtins.property
     def issued(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
-    def revocations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Revocation]: ...
+    def revocations(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Revocation]: ...
     def __init__(
         self,
         *,
         version: _builtins.int = ...,
         issued: _timestamp_pb2.Timestamp | None = ...,
-        revocations: _abc.Iterable[Global___Revocation] | None = ...,
+        revocations: _abc.Iterable[_types_pb2.Revocation] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["issued", b"issued"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -534,37 +534,6 @@ class RevocationList(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RevocationList: _TypeAlias = RevocationList  # noqa: Y015
-
-@_typing.final
-class Revocation(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    IDENTITY_FIELD_NUMBER: _builtins.int
-    BEFORE_FIELD_NUMBER: _builtins.int
-    REASON_FIELD_NUMBER: _builtins.int
-    identity: _builtins.str
-    """SPIFFE URI."""
-    reason: _builtins.str
-    @_builtins.property
-    def before(self) -> _timestamp_pb2.Timestamp:
-        """Certificates issued at this second or before are refused: those that are
-        valid from 5 minutes before it, or from earlier.
-        """
-
-    def __init__(
-        self,
-        *,
-        identity: _builtins.str = ...,
-        before: _timestamp_pb2.Timestamp | None = ...,
-        reason: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "identity", b"identity", "reason", b"reason"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Revocation: _TypeAlias = Revocation  # noqa: Y015
 
 @_typing.final
 class CredentialInfo(_message.Message):

@@ -11,6 +11,7 @@ from brain.admission import Admission
 from brain.directory import Directory
 from brain.fleet import Fleet
 from brain.hands_at import Peers
+from brain.introduction import Introduction
 from brain.leases import LeaseKeeper
 from brain.links import Links
 from brain.orchestrator import OrchestratorService
@@ -76,7 +77,13 @@ async def brain(
     links = Links(directory, keeper, me, planned or PlannedEnds(lambda: me))
     fleet = Fleet(directory, links, peers, me)
     orchestrator = OrchestratorService(
-        stub, fleet, Admission(fleet, me), hub, peers, me=me, lease_left=lambda: 10.0
+        stub,
+        fleet,
+        Admission(fleet, me, Introduction(files, revocations or Revocations())),
+        hub,
+        peers,
+        me=me,
+        lease_left=lambda: 10.0,
     )
 
     def register(server: grpc.aio.Server) -> None:

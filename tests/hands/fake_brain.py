@@ -5,15 +5,18 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
 
 from brain import attach
 from brain.daemon_link import DaemonLink
+from brain.introduction import Introduction
 from carpal.errors import refuse
-from carpal.identity import Role
+from carpal.identity import Identity, Role
 from carpal.link_terms import ATTACH
+from carpal.revocations import Revocations
 from carpal.server import Context, caller, not_built, serve
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, server_credentials
@@ -34,6 +37,9 @@ class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.files = IdentityFiles(Path())
+        """Its identity."""
+        self.revocations = Revocations()
         self.address = ""
         self.lease_left = 10.0 * SCALE
         self.epoch = 0
@@ -97,7 +103,7 @@ class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
             task.cancel()
         return len(self._carrying)
 
-    async def _admit(self, link: DaemonLink, _hello: pb.Hello, protocol: int) -> pb.Welcome:
+    async def _admit(self, link: DaemonLink, hello: pb.Hello, protocol: int) -> pb.Welcome:
         if not self.admits:
             raise refuse(Reason.UNAVAILABLE, "this brain stops")
         if older := self.supersedes:
@@ -115,9 +121,14 @@ class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
         )
         welcome.heartbeat_interval.FromMilliseconds(int(HEARTBEAT * 1000))
         welcome.silence_limit.FromMilliseconds(int(HEARTBEAT * 10_000))
+        self.introduce(link.identity, hello, welcome)
         self.newest = link
         self.links.put_nowait(link)
         return welcome
+
+    def introduce(self, daemon: Identity, hello: pb.Hello, welcome: pb.Welcome) -> None:
+        """Say in a welcome which brain this is."""
+        Introduction(self.files, self.revocations).to(daemon, hello, welcome)
 
     async def link(self) -> "Asked":
         """The next link that comes, open."""
@@ -183,11 +194,13 @@ async def serving(
 ) -> AsyncIterator[FakeBrain]:
     """The same, under an identity that there is."""
     fake = kind(files.identity().name)
+    fake.files = files
 
     def register(server: grpc.aio.Server) -> None:
         orchestrator_pb2_grpc.add_OrchestratorServicer_to_server(fake, server)
 
-    async with serve(listen, server_credentials(files), register) as server:
+    credentials = server_credentials(files)
+    async with serve(listen, credentials, register, revocations=fake.revocations) as server:
         fake.address = server.address
         fake.brains = [server.address]
         yield fake

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from carpal.errors import CarpalError
-from carpal.server import Context
+from carpal.server import Context, caller
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
@@ -221,10 +221,11 @@ class Deaf(FakeBrain):
         if not self.requests or self.over.is_set():
             await super().Connect(request_iterator, context)
             return
-        await anext(aiter(request_iterator))
+        said = await anext(aiter(request_iterator))
         self.epoch += 1
         welcome = pb.Welcome(protocol=1, epoch=self.epoch, brain=self.name)
         welcome.silence_limit.FromSeconds(int(PATIENCE))
+        self.introduce(caller(context), said.messages[0].hello, welcome)
         messages = [pb.BrainMessage(welcome=welcome)]
         messages += [pb.BrainMessage(request=request) for request in self.requests]
         await context.write(pb.ConnectResponse(messages=messages))

@@ -148,7 +148,7 @@ async def test_another_brain_is_asked_when_the_linked_one_does_not_answer(
         await (await two.link()).ask(list_hands=hand_pb2.ListHandsRequest())
 
 
-async def test_a_brain_that_refuses_the_new_one_is_the_answer(
+async def test_where_every_brain_refuses_the_new_one_the_refusal_is_the_answer(
     place: Place, pki: Pki, one: FakeBrain
 ) -> None:
     async with Linking(place, renewed(pki, "old"), one).running() as daemon:
