@@ -30,6 +30,7 @@ from hands.enroll import Links, asking, enroll, links_path
 from hands.files import HandFiles, boot_id
 from hands.inventory import open_inventory
 from hands.journal import Journal
+from hands.journal_file import journal_errors
 from hands.service import HandService
 from hands.status import Standing
 
@@ -86,7 +87,10 @@ async def run(
         standing.link.doing("it takes up the hands it had")
         welcomes = _Welcomes(files, ready_fd, me.name)
         _say_way(way, (*welcomes.brains(), welcomes.enrollment()))
-        with closing(Journal(files.journal, me.name)) as journal:
+        with (
+            journal_errors(files.journal),
+            closing(Journal(files.journal, me.name)) as journal,
+        ):
             async with open_inventory(
                 journal=journal,
                 types=types.installed() if hand_types is None else hand_types,

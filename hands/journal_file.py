@@ -8,11 +8,14 @@ belongs to something else is refused, for somebody put it there.
 
 import logging
 import secrets
+import shutil
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from carpal.errors import refuse
+from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 
 log = logging.getLogger(__name__)
@@ -21,6 +24,9 @@ APPLICATION_ID = 0x6372706A
 """`crpj`, in the file's header: this is a journal."""
 VERSION = 2
 """Of the schema. In 1 a call's row did not have the number of its last step."""
+_ROOM = 256 * 1024
+"""Bytes that a disk has free at least, or counts as full: a journal is not begun in less."""
+_AGAIN = "start the daemon again: its hands go on until their orphan deadline"
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _WITH_IT = ("-wal", "-shm")
 
@@ -62,11 +68,53 @@ def open_file(path: Path, daemon_id: str) -> sqlite3.Connection:
             )
             return _opened(path, daemon_id)
     except (sqlite3.Error, OSError) as error:
+        if _is_full(path.parent):
+            raise _full(path) from None
         raise refuse(
             Reason.CONFIG_INVALID,
             f"the journal {path} cannot be opened: {error}",
             action="mend what is said, or move it away: hands it knew are then ended",
         ) from None
+
+
+@contextmanager
+def journal_errors(path: Path) -> Iterator[None]:
+    """Say what to do when a journal that was opened fails, and so ends the daemon.
+
+    STORE_FULL or INTERNAL. Nothing is lost by it but time: what could not be written was not
+    done or not told, and the next start takes up what goes on.
+    """
+    try:
+        yield
+    except (sqlite3.Error, BaseExceptionGroup) as raised:
+        error = _of_sqlite(raised)
+        if error is None:
+            raise
+        if _is_full(path.parent) or getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
+            raise _full(path) from error
+        raise refuse(
+            Reason.INTERNAL, f"the journal {path} failed: {error}", action=f"mend that and {_AGAIN}"
+        ) from error
+
+
+def _of_sqlite(raised: BaseException) -> sqlite3.Error | None:
+    """The first failure of SQLite in an error, or in a group of nothing else."""
+    if not isinstance(raised, BaseExceptionGroup):
+        return raised if isinstance(raised, sqlite3.Error) else None
+    found = [_of_sqlite(one) for one in raised.exceptions]
+    return found[0] if all(found) else None
+
+
+def _is_full(folder: Path) -> bool:
+    return folder.exists() and shutil.disk_usage(folder).free < _ROOM
+
+
+def _full(path: Path) -> CarpalError:
+    return refuse(
+        Reason.STORE_FULL,
+        f"the disk of the journal {path} is full",
+        action=f"free some and {_AGAIN}",
+    )
 
 
 def _opened(path: Path, daemon_id: str) -> sqlite3.Connection:

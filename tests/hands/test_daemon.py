@@ -3,11 +3,12 @@
 import asyncio
 import json
 import os
+import sqlite3
 from pathlib import Path
 
 import pytest
 
-from carpal.errors import CarpalError, refuse
+from carpal.errors import CarpalError, Unreachable, refuse
 from carpal.proof import Token
 from carpal.status import Code, Reason
 from carpal.v1 import hand_pb2
@@ -308,3 +309,38 @@ async def test_a_drained_daemon_takes_no_new_hands_until_it_is_lifted_also_after
         lifted = await again.ask(drain_hands=pb.DrainHandsRequest(lift=True))
         assert not lifted.drain_hands.capacity.draining
         await again.provision("h2")
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [("database or disk is full", Reason.STORE_FULL), ("disk I/O error", Reason.INTERNAL)],
+)
+async def test_a_journal_that_fails_ends_the_daemon_in_words_and_loses_no_call(
+    machine: Machine,
+    one: FakeBrain,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    reason: Reason,
+) -> None:
+    def failing(*_: object) -> None:
+        error = sqlite3.OperationalError(fault)
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL if "full" in fault else sqlite3.SQLITE_IOERR
+        raise error
+
+    running = machine.daemon()
+    await running.__aenter__()
+    asked = await one.link()
+    await asked.provision("h")
+    with monkeypatch.context() as broken:
+        broken.setattr(Journal, "running", failing)
+        with pytest.raises(Unreachable):
+            await asked.ask(execute=asked.call("h", "c", "echo ran >> log; cat log"))
+        with pytest.raises(CarpalError) as caught:
+            await running.__aexit__(None, None, None)
+    assert caught.value.reason is reason
+    assert "start the daemon again: its hands go on" in caught.value.action
+    async with machine.daemon():
+        again = await (await one.link()).ask(
+            execute=asked.call("h", "c", "echo ran >> log; cat log")
+        )
+    assert again.execute.result.content == "ran\n"

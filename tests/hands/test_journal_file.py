@@ -124,6 +124,18 @@ def test_a_journal_that_cannot_be_read_is_refused_and_left_alone(path: Path) -> 
     assert path.is_dir()
 
 
+def test_a_journal_on_a_full_disk_is_not_said_to_be_moved_away(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.mkdir()  # cannot be opened
+    disk = shutil.disk_usage(path.parent)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: disk._replace(free=4096))
+    with pytest.raises(CarpalError) as caught:
+        Journal(path)
+    assert caught.value.reason is Reason.STORE_FULL
+    assert caught.value.action.startswith("free some and start the daemon again")
+
+
 async def test_with_a_damaged_journal_every_hand_ends_and_nothing_runs_twice(
     tmp_path: Path,
 ) -> None:
