@@ -8,6 +8,7 @@ nothing else. When one breaks, another takes its place where reading stopped.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
+from brain.answer_queue import AnswerQueue
 from carpal.errors import CarpalError, from_status, refuse
 from carpal.fault_points import frame_points
 from carpal.link_output import Reading
@@ -36,9 +37,7 @@ class Answer:
         """Its last message came, or what ended it."""
         self._number = request.request_id
         self._reading = Reading(request.execute.output_offset)
-        self._came: asyncio.Queue[tuple[pb.Reply | CarpalError, asyncio.Event | None]] = (
-            asyncio.Queue()
-        )
+        self._came = AnswerQueue()
         self._moved = asyncio.Event()
         self._left = asyncio.Event()
         self._newer: asyncio.Event | None = None
@@ -48,15 +47,15 @@ class Answer:
 
     def put(self, reply: pb.Reply | CarpalError) -> None:
         """A reply came on the control stream, or the link ended."""
-        self._came.put_nowait((reply, None))
+        self._came.put(reply)
 
     async def replies(self) -> AsyncGenerator[pb.Reply, None]:
         """All of it, in order, each byte of output once. Raises what ended it."""
         try:
             while not self.complete:
-                reply, taken = await self._came.get()
+                reply, taken, _ = await self._came.get()
                 if isinstance(reply, CarpalError):
-                    self.complete = True
+                    self.complete = not self._came.cut
                     raise reply
                 if reply.attached:
                     self._move()
@@ -123,10 +122,8 @@ class Answer:
     async def _give(self, response: hand_pb2.ExecuteResponse) -> None:
         """Hand a message over and wait until it was read."""
         last = response.HasField("result")
-        taken = asyncio.Event()
         reply = pb.Reply(request_id=self._number, last=last, execute=response)
-        self._came.put_nowait((reply, taken))
-        await taken.wait()
+        await self._came.give(reply).wait()
 
     def _is_new(self, reply: pb.Reply) -> bool:
         """Whether a reply says anything that was not read; what was is cut from it."""
