@@ -3,7 +3,8 @@
 Ours are with positions, duplicates found, fences, the hash chain and a live tail, over mutual TLS;
 all sync every commit, and no peer's connection is encrypted. Rounds take turns, since the speed
 of disks wanders: a ratio is of one round, and what is printed is the median of the rounds. Rates
-are this machine's; only the ratios mean anything elsewhere. The last line is one JSON object.
+are this machine's; only the ratios mean anything elsewhere. Beside them stands the limit: the
+same stream and commits of nothing but the events. The last line is one JSON object.
 """
 
 import argparse
@@ -19,9 +20,10 @@ from pathlib import Path
 
 import uvloop
 
-from bench.append_load import ours
+from bench.append_load import bare, ours
 from bench.append_long import append_cost, slice_ms
 from bench.append_room import bytes_per_event, tail_kb
+from bench.bare_log import bare_log
 from bench.figures import Result
 from bench.peers import postgres, postgres_server, redis, redis_server
 from bench.redis_bare import redis_bare
@@ -53,7 +55,8 @@ _BOUND = 60.0
 async def measure(root: Path, size: Size) -> dict[str, float]:
     """All of the claim's figures; the rates behind them are printed."""
     with sessiond(root / "state") as server:
-        async with server.brain() as stub:
+        limit = bare_log(server.identity("sessiond"), server.identity("brain"), root / "bare")
+        async with server.brain() as stub, limit as bare_stub:
             with postgres_server() as conninfo, redis_server() as address:
                 seconds = size.seconds
                 who: dict[str, Callable[[int], Awaitable[Result]]] = {
@@ -61,6 +64,7 @@ async def measure(root: Path, size: Size) -> dict[str, float]:
                     "redis": lambda n: _bounded(redis(address, n, seconds)),
                     "redis, bare": lambda n: _bounded(redis_bare(address, n, seconds)),
                     "sessiond": lambda n: ours(stub, n, seconds, size.tail_all),
+                    "stream, SQLite": lambda n: bare(bare_stub, n, seconds),
                 }
                 rounds = [await _round(who) for _ in range(size.rounds)]
             _print(list(who), rounds)
@@ -99,6 +103,8 @@ def ratios(rounds: list[Round]) -> dict[str, float]:
         return median(lambda one: one["sessiond", in_flight].rate / one[peer, in_flight].rate)
 
     print(f"64 in flight, over Redis with a bare client: {rate('redis, bare', 64):.2f}")
+    for in_flight in IN_FLIGHT:
+        print(f"{in_flight} in flight, of the limit: {rate('stream, SQLite', in_flight):.2f}")
     return {
         "append_64_vs_postgres": rate("postgres", 64),
         "append_64_vs_redis": rate("redis", 64),

@@ -44,8 +44,20 @@ async def ours(
     names = [f"load-{number}" for number in range(in_flight)]
     epochs = {name: await lease(stub, name) for name in names}
     async with live_tail(stub, names if tail_all else names[:1]):
-        load = Load(stub, epochs, in_flight, seconds)
-        await load.run()
+        return await _measured(stub, epochs, in_flight, seconds)
+
+
+async def bare(stub: "SessionAsyncStub", in_flight: int, seconds: float) -> Result:
+    """The same on a log that knows no session, no lease and no tail."""
+    epochs = {f"load-{number}": 1 for number in range(in_flight)}
+    return await _measured(stub, epochs, in_flight, seconds)
+
+
+async def _measured(
+    stub: "SessionAsyncStub", epochs: Mapping[str, int], in_flight: int, seconds: float
+) -> Result:
+    load = Load(stub, epochs, in_flight, seconds)
+    await load.run()
     return load.watch.result()
 
 

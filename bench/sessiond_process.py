@@ -34,9 +34,12 @@ class Sessiond:
     @asynccontextmanager
     async def brain(self) -> AsyncIterator["SessionAsyncStub"]:
         """Its RPCs over a channel of a brain's, with mutual TLS."""
-        files = IdentityFiles(self.state / "brain/brain-1/identity")
-        async with dial(self.address, Role.SESSIOND, files) as channel:
+        async with dial(self.address, Role.SESSIOND, self.identity("brain")) as channel:
             yield SessionStub(channel)
+
+    def identity(self, role: str) -> IdentityFiles:
+        """Of that process, as `carpal vault init` issued it."""
+        return IdentityFiles(next((self.state / role).glob("**/identity")))
 
     def cpu_seconds(self) -> float:
         """The processor's time it has used."""

@@ -98,8 +98,9 @@ class Lane:
                     )
             self._in_flight += 1
             try:
-                committed = await self._writer.submit(
+                await self._writer.submit(
                     partial(self._apply, groups),
+                    partial(self._committed, groups),
                     frame.ByteSize(),
                     needs_of([group for _, group in groups]),
                     partial(self._undone, groups),
@@ -107,20 +108,18 @@ class Lane:
             except BaseException:
                 self._in_flight -= 1
                 raise
-            committed.add_done_callback(partial(self._committed, groups))
 
-    def _committed(self, groups: Groups, committed: "asyncio.Future[Acks]") -> None:
+    def _committed(self, groups: Groups, acks: Acks | Exception) -> None:
         self._in_flight -= 1
-        error = committed.exception()
         if self._lost:
             pass  # it comes after groups whose fate is unknown: all of these are sent again
-        elif error is None:
-            self._acks += committed.result()
-        elif isinstance(error, CarpalError) and error.reason is Reason.STORE_FULL:
-            self._acks += [_refusal(sequence, to_status(error)) for sequence, _ in groups]
+        elif not isinstance(acks, Exception):
+            self._acks += acks
+        elif isinstance(acks, CarpalError) and acks.reason is Reason.STORE_FULL:
+            self._acks += [_refusal(sequence, to_status(acks)) for sequence, _ in groups]
         else:
             self._lost = True
-            self._fail(error)
+            self._fail(acks)
         if len(self._acks) >= _UNREAD_ACKS:
             self._few_unread.clear()
         self._moved.set()

@@ -45,8 +45,7 @@ class Parts:
         self.sweeper.update(changes.sessions)
         self.table.update(changes.leases)
         self.board.update(changes.sessions)
-        # Not before the callers are answered, which is about to happen: they wait, tails follow.
-        asyncio.get_running_loop().call_soon(self.tails.update, changes)
+        self.tails.update(changes)
         # Only these can have moved a deadline; plain appends are by far the most.
         if changes.leases or self.board.next_due() is not None:
             self.deadlines.look_again()

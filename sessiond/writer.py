@@ -47,22 +47,22 @@ IN_FLIGHT_BYTES = 64 * 1024 * 1024
 class Job(Generic[T]):
     """One request's work in the transaction that it shares with others."""
 
-    __slots__ = ("apply", "future", "needs", "outcome", "size", "undone")
+    __slots__ = ("answer", "apply", "needs", "outcome", "size", "undone")
 
     def __init__(
         self,
         apply: Callable[[Transaction], T],
+        answer: Callable[[T | Exception], None],
         size: int,
-        future: "asyncio.Future[T]",
-        undone: Callable[[], None] | None,
         needs: Needs,
+        undone: Callable[[], None] | None,
     ) -> None:
         self.apply = apply
-        self.needs = needs
+        self.answer = answer
         self.size = size
-        self.future = future
+        self.needs = needs
         self.undone = undone
-        self.outcome: T | Exception | None = None
+        self.outcome: Any = None
 
 
 class Writer:
@@ -84,7 +84,7 @@ class Writer:
         self._thread.start()
 
     def listen(self, listener: Callable[[Changes], None]) -> None:
-        """Call `listener` in the event loop after each commit, before its callers are answered."""
+        """Call `listener` in the event loop after each commit, before its callers go on."""
         self._listeners.append(listener)
 
     async def run(
@@ -95,28 +95,39 @@ class Writer:
         `apply` runs in the writing thread; it refuses by raising before its
         first write. `size` is what the request weighs in memory, in bytes.
         """
-        return await (await self.submit(apply, size, needs))
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def answer(outcome: T | Exception) -> None:
+            if future.done():
+                return  # the caller left; what it asked for was done all the same
+            if isinstance(outcome, Exception):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        await self.submit(apply, answer, size, needs)
+        return await future
 
     async def submit(
         self,
         apply: Callable[[Transaction], T],
+        answer: Callable[[T | Exception], None],
         size: int,
         needs: Needs = NOTHING,
         undone: Callable[[], None] | None = None,
-    ) -> "asyncio.Future[T]":
+    ) -> None:
         """Wait for room and queue the job; jobs run in the order queued.
 
-        `undone` is called in the writing thread, before any later job runs,
-        when the job as a whole failed and left nothing behind.
+        `answer` is called in the event loop with what came of it; it must not wait. `undone`
+        is called in the writing thread, before any later job runs, when the job as a whole
+        failed and left nothing behind.
         """
         size = min(size + JOB_BYTES, self._capacity)
         await self._take_room(size)
         if self._closed or self._broken.done():
             self._give_room(size)
             raise _unavailable()
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put(Job(apply, size, future, undone, needs))
-        return future
+        self._queue.put(Job(apply, answer, size, needs, undone))
 
     async def until_broken(self) -> None:
         """Wait for ever, or raise StoreBroken; nothing is written after that."""
@@ -161,19 +172,16 @@ class Writer:
             self._waiting.popleft()
 
     def _deliver(self, jobs: list[Job[Any]], changes: Changes) -> None:
-        """In the event loop: tell those who listen, then answer the callers."""
-        try:
-            for listener in self._listeners:
-                listener(changes)
-        finally:
-            for job in jobs:
-                if job.future.done():
-                    continue  # the caller left; what it asked for was done all the same
-                if isinstance(job.outcome, Exception):
-                    job.future.set_exception(job.outcome)
-                else:
-                    job.future.set_result(job.outcome)
-            self._give_room(sum(job.size for job in jobs))
+        """In the event loop: answer the callers, and tell those who listen.
+
+        In this order, since who is woken first runs first: an ack must not wait until tails
+        have sent what it acknowledges.
+        """
+        for job in jobs:
+            job.answer(job.outcome)
+        self._give_room(sum([job.size for job in jobs]))
+        for listener in self._listeners:
+            listener(changes)
 
     def _break(self, error: StoreBroken) -> None:
         self._broken.set_exception(error)

@@ -100,9 +100,8 @@ def event_values(chunk: int, session: int, event: EventRow, numbers: dict[str, i
 
 def checksum(event: EventRow) -> int:
     """CRC-32 of all of an event but its data, which the digest covers."""
-    check = _checksum(event.type, event.source, event.must_understand)
-    check = crc32(_NUMBERS.pack(event.position, event.time), check)
-    return crc32(event.hash, crc32(event.digest, crc32(event.id.encode(), check)))
+    rest = (_NUMBERS.pack(event.position, event.time), event.id.encode(), event.digest, event.hash)
+    return crc32(b"".join(rest), _checksum(event.type, event.source, event.must_understand))
 
 
 @lru_cache(maxsize=1024)

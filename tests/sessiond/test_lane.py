@@ -1,7 +1,7 @@
 """The Append stream over real mutual TLS: pipelined, all or nothing, in order."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -270,20 +270,19 @@ class Unsure:
     """A writer whose first job may be committed or not, and whose other two are."""
 
     def __init__(self) -> None:
-        self._jobs: list[asyncio.Future[list[types_pb2.AppendAck]]] = []
+        self._answers: list[Callable[[object], None]] = []
 
-    async def submit(self, *_: object) -> "asyncio.Future[list[types_pb2.AppendAck]]":
+    async def submit(self, apply: object, answer: Callable[[object], None], *_: object) -> None:
         """See `Writer.submit`."""
-        self._jobs.append(asyncio.Future())
-        if len(self._jobs) == 3:
+        self._answers.append(answer)
+        if len(self._answers) == 3:
             asyncio.get_running_loop().call_soon(self._answer)
-        return self._jobs[-1]
 
     def _answer(self) -> None:
-        first, *others = self._jobs
-        first.set_exception(refuse(Reason.UNAVAILABLE, "the store does not answer"))
-        for sequence, job in enumerate(others, 2):
-            job.set_result([types_pb2.AppendAck(sequence=sequence)])
+        first, *others = self._answers
+        first(refuse(Reason.UNAVAILABLE, "the store does not answer"))
+        for sequence, answer in enumerate(others, 2):
+            answer([types_pb2.AppendAck(sequence=sequence)])
 
 
 async def test_nothing_is_answered_after_a_group_whose_fate_is_unknown() -> None:
