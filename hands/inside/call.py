@@ -1,7 +1,8 @@
 """One call from its start to its result: a runner, its output, its limits.
 
-Nothing here blocks but the sweep that kills a tree; the supervisor's loop
-says when there is something to read and what time it is.
+Nothing here blocks but the sweep that kills a tree and, for as short, the end of
+what was killed; the supervisor's loop says when there is something to read and
+what time it is.
 """
 
 import base64

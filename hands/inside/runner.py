@@ -10,6 +10,7 @@ import json
 import os
 import resource
 import signal
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import NamedTuple, NoReturn
@@ -17,6 +18,8 @@ from typing import NamedTuple, NoReturn
 from hands.inside import tree
 from hands.inside.fault_points import point
 
+_END_LIMIT = 2.0
+"""Seconds that a runner may take to end once its report has, or it was killed."""
 Report = dict[str, object]
 Body = Callable[[Callable[[Report], None]], None]
 """What a runner does; it is given a way to report, one JSON object a line."""
@@ -63,10 +66,20 @@ class Children:
                 self._ended[pid] = status
 
     def wait(self, pid: int) -> int:
-        """How a runner that is ending ended: its exit code, or a signal's number below zero."""
+        """How a runner that is ending ended: its exit code, or a signal's number below zero.
+
+        One that the kernel does not let end, as on a network disk that is gone, counts as killed.
+        """
+        gives_up = time.monotonic() + _END_LIMIT
+        while pid not in self._ended and time.monotonic() < gives_up:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                self._ended[pid] = status
+            else:
+                time.sleep(0.0002)
         self._runners.discard(pid)
         if pid not in self._ended:
-            _, self._ended[pid] = os.waitpid(pid, 0)
+            return -signal.SIGKILL
         return os.waitstatus_to_exitcode(self._ended.pop(pid))
 
     def kill_strays(self) -> int:

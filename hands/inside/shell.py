@@ -16,9 +16,9 @@ _SCRIPT = (
     "__carpal_keep() {{ {{ set +x; }} 2>/dev/null;"
     ' [ -z "$__carpal_kept" ] || return 0;'
     " __carpal_kept=1;"
-    " builtin printf '%s\\0' \"$PWD\" >|{state} || :;"
-    " builtin command -p env -0 >>{state} || :;"
-    " builtin printf 'kept\\0' >>{state} || :; }};"
+    " builtin printf '%s\\0' \"$PWD\" 2>/dev/null >|{state} || :;"
+    " builtin command -p env -0 2>/dev/null >>{state} || :;"
+    " builtin printf 'kept\\0' 2>/dev/null >>{state} || :; }};"
     " __carpal_kept=;"
     " IFS= builtin read -r -d '' __carpal_command <{command};"
     " trap __carpal_keep EXIT;"
@@ -85,11 +85,14 @@ class Shell:
 
     def carry(self) -> str:
         """Take over what the ended shell left; says what of it was not kept."""
-        records = self._left().split(b"\0")
+        left = self._left()
         with contextlib.suppress(OSError):  # there is none, or the next call says what is wrong
             self._state.unlink()
+        records = (left or b"").split(b"\0")
         if records[-2:] != [b"kept", b""]:
-            return f"the shell ended abruptly; cwd and exports are as before it: {self.cwd}"
+            # It was killed; or its disk is full, for one.
+            why = "the shell ended abruptly" if left is None else "the shell's state was not kept"
+            return f"{why}; cwd and exports are as before it: {self.cwd}"
         environment: Environment = {}
         dropped: list[str] = []
         room = _ALL_MAX
@@ -106,16 +109,16 @@ class Shell:
         self.cwd = Path(os.fsdecode(records[0])) if records[0].startswith(b"/") else self.cwd
         return f"too large to carry over: {', '.join(dropped)}" if dropped else ""
 
-    def _left(self) -> bytes:
-        """What the shell wrote down; nothing when a command put another thing in its place."""
+    def _left(self) -> bytes | None:
+        """What the shell wrote down; None without it, or with another thing in its place."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             handle = os.open(self._state, flags)
         except OSError:
-            return b""
+            return None
         try:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                return b""
+                return None
             with os.fdopen(os.dup(handle), "rb") as file:
                 return file.read(_STATE_MAX)
         finally:

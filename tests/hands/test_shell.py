@@ -355,3 +355,15 @@ async def test_what_a_command_puts_in_place_of_the_shells_own_files_ends_no_hand
     # A folder in their place is said, not removed: it is not ours.
     assert "goes on" in after.content or "could not start: is a directory" in after.content
     assert place.inventory.count == 1
+
+
+async def test_a_shell_that_cannot_write_down_where_it_is_says_so_in_one_line(
+    place: Place, hand: str
+) -> None:
+    full = "trap '' XFSZ; ulimit -f 0"  # as on a full disk
+    result = await place.sh(hand, f"{full}; cd /; echo hi")
+    output, note = result.content.splitlines()
+    assert output == "hi"
+    assert note.startswith("[the shell's state was not kept; cwd and exports are as before it: ")
+    assert result.outcome == OK
+    assert (await place.sh(hand, "pwd")).content != "/\n"
