@@ -63,9 +63,8 @@ def open_file(path: Path, daemon_id: str) -> sqlite3.Connection:
             if error.sqlite_errorcode & 0xFF not in _DAMAGED:
                 raise
             aside = _set_aside(path)
-            log.exception(
-                "the journal was damaged; its hands are ended", extra={"kept_as": str(aside)}
-            )
+            about = {"kept_as": str(aside), "why": str(error)}
+            log.warning("the journal was damaged; its hands are ended", extra=about)
             return _opened(path, daemon_id)
     except (sqlite3.Error, OSError) as error:
         if _is_full(path.parent):

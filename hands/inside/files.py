@@ -1,5 +1,6 @@
 """read, write and edit: one file of the workspace at a time."""
 
+import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,8 @@ from hands.inside.toolset import FILE_LIMIT
 
 _JSON_LIMIT = 768 * 1024
 """Bytes of JSON a file may become on its way to the log, whose events hold 1 MiB."""
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def read(workspace: Workspace, given: Mapping[str, Any]) -> str:
@@ -113,10 +116,26 @@ def _text(path: str, data: bytes) -> str:
 
 
 def _replace(path: str, handle: int, data: bytes) -> None:
-    """Write over a file in place, which keeps its mode, owner and links."""
+    """Write over a file in place, which keeps its mode, owner and links.
+
+    What it had stays when there is no room for all of `data`.
+    """
     try:
         with os.fdopen(handle, "wb") as file:
+            _make_room(handle, len(data))
             file.write(data)
             file.truncate()
     except OSError as error:
         raise explain(path, error) from None
+
+
+def _make_room(handle: int, size: int) -> None:
+    before = os.fstat(handle).st_size
+    if size <= before:
+        return
+    try:
+        os.posix_fallocate(handle, before, size - before)
+    except OSError as error:
+        os.ftruncate(handle, before)
+        if error.errno in _NO_ROOM:
+            raise  # others: this file system does not know how to, and the write will tell

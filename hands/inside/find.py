@@ -1,5 +1,6 @@
 """glob and grep: a bounded walk of the workspace that follows no symlink."""
 
+import contextlib
 import os
 import re
 import stat
@@ -29,8 +30,9 @@ def glob(workspace: Workspace, given: Mapping[str, Any]) -> str:
     found: list[tuple[float, str]] = []
     for folder, inner, name, handle in walk:
         if any(_fits(one, inner.split("/")) for one in wanted):
-            time = os.stat(name, dir_fd=handle, follow_symlinks=False).st_mtime
-            found.append((time, str(folder / name)))
+            with contextlib.suppress(FileNotFoundError):  # gone meanwhile
+                time = os.stat(name, dir_fd=handle, follow_symlinks=False).st_mtime
+                found.append((time, str(folder / name)))
     found.sort(key=lambda item: (-item[0], item[1]))
     lines = [path for _, path in found[:_GLOB_RESULTS]]
     if len(found) > _GLOB_RESULTS:
