@@ -39,7 +39,7 @@ from carpal.revocations import Revocations
 from carpal.server import serve
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, server_credentials
-from carpal.trust_watch import REVOCATIONS, TrustWatch
+from carpal.trust_watch import REVOCATIONS, following
 from carpal.v1 import (
     enrollment_pb2_grpc,
     hand_pb2_grpc,
@@ -91,7 +91,9 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
         )
         renewal = through_vault(files, config.vault)
         kept = state / "brain" / config.name / REVOCATIONS
-        trust = TrustWatch(vault, files, kept, changed=renewal.hurry)
+        trust = await stack.enter_async_context(
+            following(config.vault, files, kept, changed=renewal.hurry)
+        )
         peers = Peers(files)
         stack.push_async_callback(peers.close)
         model = Model()
@@ -118,6 +120,8 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             sessions, keeper, appender, fleet, hub, model=model, hand_idle=config.hand_idle
         )
         services = _Services(orchestrator, HandRelay(fleet), enrollment, links)
+        if not await trust.first(stop):
+            return
         address, enroll = await _listen(stack, config, files, services, trust.revocations)
         keeper.address = config.advertise or address
         presence.attributes["enroll"] = config.advertise_enroll or enroll
@@ -126,7 +130,7 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             announce(ready_fd, address=keeper.address, name=me.name, **presence.attributes)
             log.info("brain serves", extra={"address": keeper.address, "brain": me.name})
 
-        parts = _Parts(keeper, appender, fleet, presence, scheduler, trust, renewal, returns)
+        parts = _Parts(keeper, appender, fleet, presence, scheduler, renewal, returns)
         await _work(stop, parts, ready)
 
 
@@ -143,7 +147,6 @@ class _Parts(NamedTuple):
     fleet: Fleet
     presence: Presence
     scheduler: Scheduler
-    trust: TrustWatch
     renewal: Renewal
     returns: Returns
 
@@ -199,7 +202,6 @@ async def _work(stop: asyncio.Event, parts: _Parts, ready: Callable[[], None]) -
             taking.cancel()
             return
         tasks = [
-            group.create_task(parts.trust.run()),
             group.create_task(parts.renewal.run()),
             group.create_task(parts.appender.run()),
             group.create_task(parts.keeper.run()),

@@ -14,9 +14,10 @@ from google.protobuf.message import DecodeError
 
 from carpal.bundle import trusted
 from carpal.client import dial, rpc_errors
-from carpal.errors import CarpalError
+from carpal.errors import CarpalError, refuse
 from carpal.identity import Role
 from carpal.revocations import FOLLOW_SECONDS, Revocations
+from carpal.status import Reason
 from carpal.tls import IdentityFiles, write_file
 from carpal.v1 import types_pb2, vault_pb2, vault_pb2_grpc
 
@@ -24,6 +25,8 @@ _log = logging.getLogger(__name__)
 
 REVOCATIONS = "revocations.bin"
 """The file of the last list, beside the folder of the identity."""
+_FIRST = 30.0
+"""Seconds for the vault to give the very first list: who starts together waits for each other."""
 _ANSWER = 3.0
 """Seconds for the vault to answer before it is asked again."""
 
@@ -31,8 +34,8 @@ _ANSWER = 3.0
 @asynccontextmanager
 async def following(
     vault: str, files: IdentityFiles, path: Path, changed: Callable[[], None] = lambda: None
-) -> AsyncIterator[Revocations]:
-    """The revocations, kept from the vault at `host:port` and in the file `path` while it lasts.
+) -> AsyncIterator["TrustWatch"]:
+    """Keeps revocations, from the vault at `host:port` and in the file `path`, while it lasts.
 
     `changed` is called when there are other authorities, or another one signs.
     """
@@ -40,7 +43,7 @@ async def following(
         watch = TrustWatch(vault_pb2_grpc.VaultStub(channel), files, path, changed)
         task = asyncio.create_task(watch.run())
         try:
-            yield watch.revocations
+            yield watch
         finally:
             task.cancel()
             await asyncio.wait({task})
@@ -70,7 +73,28 @@ class TrustWatch:
         self._unsaved = b""
         """A list that is not on disk yet."""
         self._away = False
+        self._known = asyncio.Event()
+        self.revocations.on_change(self._known.set)
         self._recall()
+
+    async def first(self, stop: asyncio.Event) -> bool:
+        """Wait, while it runs, until there is a list: nobody is served who was not held to one.
+
+        False once `stop` is set. Raises VAULT_UNAVAILABLE when none comes.
+        """
+        waiting = [asyncio.ensure_future(one.wait()) for one in (self._known, stop)]
+        try:
+            await asyncio.wait(waiting, timeout=_FIRST, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waiting:
+                one.cancel()
+        if not (self._known.is_set() or stop.is_set()):
+            raise refuse(
+                Reason.VAULT_UNAVAILABLE,
+                f"who is revoked is not known here, and the vault did not say within {_FIRST:g} s",
+                action="start the vault, or correct `vault`; the last list is kept from then on",
+            )
+        return not stop.is_set()
 
     async def run(self) -> None:
         """Follow, until cancelled; what goes wrong is said once, and tried again."""
@@ -96,8 +120,10 @@ class TrustWatch:
             answer = await self._vault.GetTrust(vault_pb2.GetTrustRequest(), timeout=_ANSWER)
         held = await asyncio.to_thread(self._files.ca.read_bytes)
         told = trusted(answer.ca_bundle, answer.cross_certificates, held)
-        if self.revocations.take(answer.revocations, told):
+        news = self.revocations.take(answer.revocations, told)
+        if news:
             _log.info("revocations changed", extra={"version": self.revocations.version})
+        if news or told != held:  # what is kept must be by one that is trusted then
             self._unsaved = answer.revocations.SerializeToString()
         if self._bundle and answer.ca_bundle != self._bundle:
             self._changed()
@@ -119,7 +145,7 @@ class TrustWatch:
             kept = types_pb2.SignedBytes.FromString(self._path.read_bytes())
             self.revocations.take(kept, self._files.ca.read_bytes())
         except FileNotFoundError:
-            _log.info("no revocations are known before the vault answers")
+            _log.info("nobody is served before the vault says who is revoked")
         except (OSError, DecodeError, CarpalError) as error:
             # Whoever can write the file could also have removed it.
             _log.warning("the kept revocations are not used", extra={"why": str(error)})

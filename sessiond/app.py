@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -75,13 +76,21 @@ async def run(
         def register(server: grpc.aio.Server) -> None:
             add_SessionServicer_to_server(service, server)
 
-        async with (
-            kept_renewed(renewal),
-            following(config.vault, files, kept, changed=renewal.hurry) as revocations,
-            serve(
-                config.listen, server_credentials(files), register, revocations=revocations
-            ) as server,
-        ):
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(kept_renewed(renewal))
+            trust = await stack.enter_async_context(
+                following(config.vault, files, kept, changed=renewal.hurry)
+            )
+            if not await trust.first(stop):
+                return
+            server = await stack.enter_async_context(
+                serve(
+                    config.listen,
+                    server_credentials(files),
+                    register,
+                    revocations=trust.revocations,
+                )
+            )
             timer = asyncio.create_task(parts.deadlines.run())
             sweeper = asyncio.create_task(parts.sweeper.run())
             broken = asyncio.create_task(parts.writer.until_broken())

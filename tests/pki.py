@@ -4,7 +4,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from carpal.identity import BACKDATE, DEFAULT_TRUST_DOMAIN, Role
-from carpal.tls import IdentityFiles, key_pem, new_key
+from carpal.signed import sign
+from carpal.tls import IdentityFiles, key_pem, new_key, write_file
+from carpal.trust_watch import REVOCATIONS
+from carpal.v1.vault_pb2 import RevocationList
 from vault import ca
 
 
@@ -39,6 +42,7 @@ class Pki:
         """An identity on disk, valid for a day unless told otherwise.
 
         A daemon or an operator is of workspace `default` unless told otherwise.
+        Beside a server's is the list of nobody revoked, as one that heard of the vault has it.
         """
         role = Role(role)
         now = datetime.now(UTC)
@@ -52,4 +56,8 @@ class Pki:
         )
         files = IdentityFiles(directory or self.identity_dir(role, name))
         files.install(key_pem(key), ca.chain_pem(self.authority, leaf), self.ca_pem)
+        if not role.has_workspace:
+            nobody = RevocationList(version=1).SerializeToString()
+            told = sign(self.authority.key, self.ca_pem, nobody).SerializeToString()
+            write_file(files.directory.parent / REVOCATIONS, told)
         return files

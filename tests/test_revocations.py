@@ -275,17 +275,20 @@ async def test_a_restart_while_the_vault_is_away_forgets_no_revocation(
     victim = pki.issue(Role.DAEMON, "d").identity()
     files, path = pki.issue(Role.BRAIN, "b"), tmp_path / REVOCATIONS
     async with vault(pki, Vault(listed(pki, 5, victim.uri))) as serving:
-        async with following(serving.address, files, path) as held:
+        async with following(serving.address, files, path) as watch:
+            held = watch.revocations
             await until(lambda: is_refused(held, victim), held)
             async with asyncio.timeout(WAIT):
                 while not path.exists():
                     await asyncio.to_thread(path.parent.stat)
         address = serving.address
-    async with following(address, files, path) as again:
+    async with following(address, files, path) as watch:
+        again = watch.revocations
         assert is_refused(again, victim)
     # What is not the vault's any more is not believed.
     path.write_bytes(listed(Pki(tmp_path / "x"), 9).SerializeToString())
-    async with following(address, files, path) as damaged:
+    async with following(address, files, path) as watch:
+        damaged = watch.revocations
         assert damaged.version == 0
 
 
@@ -297,8 +300,9 @@ async def test_following_goes_on_when_the_authorities_on_disk_were_damaged_for_a
     service = Vault(listed(pki, 5))
     async with (
         vault(pki, service) as serving,
-        following(serving.address, files, tmp_path / REVOCATIONS) as held,
+        following(serving.address, files, tmp_path / REVOCATIONS) as watch,
     ):
+        held = watch.revocations
         await until(lambda: held.version == 5, held)
         good = files.ca.read_bytes()
         files.ca.write_bytes(b"torn")
@@ -317,7 +321,8 @@ async def test_an_identity_revoked_at_the_vault_is_refused_by_whoever_follows_it
     async with trust(tmp_path / "state") as domain:
         daemon = domain.issue(Claims(Role.DAEMON, "build-1", "default"))
         files = domain.identity(Role.BRAIN, "brain-1")
-        async with following(domain.vault_address, files, tmp_path / REVOCATIONS) as held:
+        async with following(domain.vault_address, files, tmp_path / REVOCATIONS) as watch:
+            held = watch.revocations
             operator = await domain.vault()
             revoke = vault_pb2.RevokeIdentityRequest(identity=daemon.identity().uri, reason="sold")
             await operator.RevokeIdentity(revoke, timeout=WAIT)

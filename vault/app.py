@@ -85,6 +85,7 @@ async def run(config: VaultConfig, stop: asyncio.Event, ready_fd: int | None = N
         renewal = own_renewal(service, identity)
         if identity.load().identity.expired(now()):
             await renewal.renew()  # it was off for longer than a day
+        await service.look()
         async with (
             kept_renewed(renewal),
             serve(

@@ -132,7 +132,7 @@ class VaultService(vault_pb2_grpc.VaultServicer):
             await self._do(
                 lambda: self._revoker.by_itself(own.certificate, own.nonce, own.signature)
             )
-        await self._look()
+        await self.look()
         return pb.RevokeIdentityResponse()
 
     async def GetTrust(self, request: pb.GetTrustRequest, context: Context) -> pb.GetTrustResponse:
@@ -147,10 +147,11 @@ class VaultService(vault_pb2_grpc.VaultServicer):
     async def follow(self) -> None:
         """Keep `revocations` as the store has them, which commands write too; until cancelled."""
         while True:
-            await self._look()
+            await self.look()
             await asyncio.sleep(FOLLOW_SECONDS)
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Take the revocations as they are in the store now."""
         told = await self._do(self._revoker.signed_list)
         self.revocations.take(told, self._signer.authorities().bundle)
 

@@ -195,7 +195,8 @@ async def test_a_revocation_is_taken_also_when_the_next_authority_signs_the_list
     daemon = domain.issue(Claims(Role.DAEMON, "d", "default"))
     setup.revoke(domain.files, Role.DAEMON, "d", "", domain.clock)
     files = domain.identity(Role.BRAIN, "brain-1")
-    async with following(domain.vault_address, files, tmp_path / REVOCATIONS) as held:
+    async with following(domain.vault_address, files, tmp_path / REVOCATIONS) as watch:
+        held = watch.revocations
         async with asyncio.timeout(WAIT):
             while not held.version:  # noqa: ASYNC110 - the next list may be the first
                 await asyncio.sleep(0.05)

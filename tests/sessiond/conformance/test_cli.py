@@ -77,7 +77,9 @@ async def test_the_pages_commands_lead_to_checks_that_pass(tmp_path: Path) -> No
     world = World(tmp_path / "trial", term=10.0)
     flags = ("--state-dir", str(tmp_path / "trial"), "--listen", "127.0.0.1:0")
     try:
-        running = await world.start("sessiond", "sessiond", "run", *flags)
+        vault = await world.start("vault", "vault", "run", *flags)
+        trusting = ("--vault", vault.facts["address"])
+        running = await world.start("sessiond", "sessiond", "run", *flags, *trusting)
         checking[checking.index("--endpoint") + 1] = running.facts["address"]
         ended = await run([*checking, "--only", "slices", "--only", "roles"])
     finally:
