@@ -23,7 +23,8 @@ from carpal.v1 import hand_pb2, orchestrator_pb2
 
 log = logging.getLogger(__name__)
 
-_HAND_IS_GONE = {Reason.HAND_NOT_FOUND, Reason.HAND_GONE}
+HAND_IS_GONE = {Reason.HAND_NOT_FOUND, Reason.HAND_GONE}
+"""What a daemon says that has nothing of a hand any more."""
 _OF_THIS_BRAIN = {
     Reason.IDENTITY_INVALID, Reason.CERTIFICATE_EXPIRED, Reason.IDENTITY_REVOKED,
     Reason.ROLE_NOT_ALLOWED,
@@ -136,7 +137,7 @@ class CallOnHand:
 
     def _refused(self, error: CarpalError) -> list[New]:
         """The events for a refusal: "could not start", unless the daemon itself broke."""
-        if error.reason in _HAND_IS_GONE:
+        if error.reason in HAND_IS_GONE:
             lost = gone(self._call, self._line.hand, error.message, sent=self._sent)
             return [lost, *self._hand_lost(error.message)]
         if error.reason is Reason.CALL_CANCELLED:

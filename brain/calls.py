@@ -9,7 +9,7 @@ only then acknowledge. Asking again is always safe: the hand answers a
 import asyncio
 import logging
 
-from brain.call_on_hand import CallOnHand
+from brain.call_on_hand import HAND_IS_GONE, CallOnHand
 from brain.driver import Driver
 from brain.fleet import Fleet
 from brain.hand_line import HandLine
@@ -26,8 +26,6 @@ log = logging.getLogger(__name__)
 
 _LOOK = 5.0
 """Seconds between looks at hands that are out of reach, when no daemon comes or goes."""
-_ACKNOWLEDGED_AT_ONCE = 100
-"""Results of earlier drivers to acknowledge at a takeover; more are freed at release."""
 
 
 class Calls:
@@ -41,8 +39,6 @@ class Calls:
         self._lines: dict[str, HandLine] = {}
         self._freed: set[str] = set()
         """Hands where the results of earlier drivers were acknowledged."""
-        self._asked: set[str] = set()
-        """Calls given up whose hand was asked what became of them."""
 
     async def settle(self, call_ids: tuple[str, ...]) -> None:
         """Give every call its result: in order on one hand, side by side on several."""
@@ -78,18 +74,13 @@ class Calls:
 
     async def _claim(self, hand: Hand) -> None:
         line = self._line(hand)
-        if hand.hand_id in self._freed and not line.to_claim:
+        if hand.hand_id in self._freed and not line.to_claim and not line.to_free:
             return
-        results = ((c.call_id, c.result) for c in self._driver.transcript.calls.values())
-        # What was given up is freed once its hand was heard.
-        logged = [
-            call_id
-            for call_id, result in results
-            if result and result.get("hand_id") == hand.hand_id and not result.get("given_up")
-        ]
         try:
             await line.claim([])
-            await line.acknowledge(logged[-_ACKNOWLEDGED_AT_ONCE:])
+            # What was given up is freed once its hand was heard.
+            settled = self._driver.transcript.settled_calls(hand)
+            await line.acknowledge([call.call_id for call in settled])
         except CarpalError as error:
             # Out of reach: claimed on its return, before its next call.
             log.info("hand not claimed", extra={"hand": hand.hand_id, "error": str(error)})
@@ -97,15 +88,18 @@ class Calls:
             self._freed.add(hand.hand_id)
 
     async def _hear(self, hand: Hand) -> None:
+        line = self._line(hand)
         asked = {call.call_id for call in self._driver.transcript.given_up_calls(hand)}
-        if asked and asked <= self._asked:
+        if asked <= line.heard and hand.hand_id in self._freed and not line.to_free:
             return
         try:
-            await hear_late(self._line(hand), self._driver)
+            await hear_late(line, self._driver)
         except (CarpalError, TimeoutError) as error:
             log.info("hand not heard", extra={"hand": hand.hand_id, "error": str(error)})
-        else:
-            self._asked |= asked
+            if not isinstance(error, CarpalError) or error.reason not in HAND_IS_GONE:
+                return
+        line.heard |= asked
+        self._freed.add(hand.hand_id)
 
     async def _settle_row(self, row: list[Call]) -> None:
         for call in row:

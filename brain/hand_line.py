@@ -14,10 +14,13 @@ from brain.fleet import Fleet
 from brain.hands_at import one
 from brain.provision import driver_of
 from brain.transcript import Call, Hand
-from carpal.errors import CarpalError
+from carpal.errors import CarpalError, Unreachable
 from carpal.v1 import hand_pb2
 
 log = logging.getLogger(__name__)
+
+ACKNOWLEDGED_AT_ONCE = 100
+"""The newest results to acknowledge in one request; what is older is freed at the release."""
 
 
 class HandLine:
@@ -32,6 +35,10 @@ class HandLine:
         self._heard = time.monotonic()
         self._cancelled: set[str] = set()
         """Calls the log gave up, cancelled since the hand was last out of reach."""
+        self.heard: set[str] = set()
+        """Calls the log gave up of which it said what it knows, if that was no news."""
+        self.to_free: dict[str, None] = {}
+        """Calls that it was to free while it was out of reach, oldest first."""
 
     async def claim(self, call_ids: list[str]) -> hand_pb2.ClaimResponse:
         """Raise the session's epoch at the hand, and learn the state of calls.
@@ -67,16 +74,22 @@ class HandLine:
         await one(self.ask("cancel", request))
 
     async def acknowledge(self, call_ids: list[str]) -> None:
-        """Let the hand free what is in the log; the next driver repeats what was missed."""
-        if not call_ids:
+        """Let the hand free what is in the log, and what it was not told before."""
+        self.to_free |= dict.fromkeys(call_ids)
+        telling = list(self.to_free)[-ACKNOWLEDGED_AT_ONCE:]
+        if not telling:
             return
         request = hand_pb2.AcknowledgeRequest(
-            driver=driver_of(self._driver), hand_id=self.hand.hand_id, call_ids=call_ids
+            driver=driver_of(self._driver), hand_id=self.hand.hand_id, call_ids=telling
         )
         try:
             await one(self.ask("acknowledge", request))
         except CarpalError as error:
             log.info("not acknowledged", extra={"hand": self.hand.hand_id, "error": str(error)})
+            if isinstance(error, Unreachable):
+                self.to_free = dict.fromkeys(telling)
+                return
+        self.to_free.clear()
 
     async def ask(self, arm: str, request: Message) -> AsyncGenerator[Any, None]:
         """One request of the Hand service, wherever the daemon's link is."""
@@ -112,4 +125,5 @@ class HandLine:
 
     def _to_cancel(self) -> list[str]:
         given_up = self._driver.transcript.given_up_calls(self.hand)
-        return [call.call_id for call in given_up if call.call_id not in self._cancelled]
+        done = self._cancelled | self.heard
+        return [call.call_id for call in given_up if call.call_id not in done]

@@ -40,7 +40,8 @@ async def hear_late(line: HandLine, driver: Driver, end_limit: float = END_LIMIT
             result = await _truth(line, call, claim, told)
         if result is not None and result.outcome not in _NO_NEWS:
             await driver.append(late_event(call, line.hand, result), wake=True)
-    await line.acknowledge([call.call_id for call in calls])
+    settled = driver.transcript.settled_calls(line.hand)
+    await line.acknowledge([call.call_id for call in (*settled, *calls)])
     if line.hand.given_up:
         request = hand_pb2.ReleaseRequest(driver=driver_of(driver), hand_id=line.hand.hand_id)
         await one(line.ask("release", request))

@@ -39,6 +39,10 @@ KNOWN_TYPES = frozenset(
 """Event types this brain understands."""
 
 
+_GIVEN_UP = 100
+"""The newest calls that were given up, of which their hands are still asked."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """An event, its data parsed."""
@@ -180,6 +184,7 @@ class Transcript:
     def _leave_behind(self) -> None:
         """The log goes on as this session's own: the hands it spoke of are another's."""
         self.running = False
+        self._given_up.clear()
         for hand in self.hands.values():
             hand.state, hand.ended = "released", self.inherited
 
@@ -267,10 +272,21 @@ class Transcript:
             if call.result and call.result.get("hand_id") == hand.hand_id
         ]
 
+    def settled_calls(self, hand: Hand) -> list[Call]:
+        """Calls of a hand of which the log has all it will ever have: it may free them."""
+        return [
+            call
+            for call in self.calls.values()
+            if call.result
+            and call.result.get("hand_id") == hand.hand_id
+            and call.call_id not in self._given_up
+        ]
+
     def may_return(self) -> list[Hand]:
-        """Hands the log lost that may still have something to tell, or to be ended."""
-        lost = (hand for hand in self.hands.values() if hand.state == "lost")
-        return [hand for hand in lost if hand.given_up or self.given_up_calls(hand)]
+        """Hands the log lost that may still have something to tell, to free, or to be ended."""
+        lost = [hand for hand in self.hands.values() if hand.state == "lost"]
+        told = {call.late["hand_id"] for call in self.calls.values() if call.late}
+        return [h for h in lost if h.given_up or h.hand_id in told or self.given_up_calls(h)]
 
     # One method an event type.
 
@@ -353,6 +369,8 @@ class Transcript:
         del self._open[call.call_id]
         if entry.data.get("given_up"):
             self._given_up[call.call_id] = call
+            if len(self._given_up) > _GIVEN_UP:
+                del self._given_up[next(iter(self._given_up))]
         self.inputs.append(entry)
         hand = self.hands.get(entry.data.get("hand_id", ""))
         if hand is not None:
@@ -394,6 +412,8 @@ class Transcript:
 
     def _on_hand_released(self, entry: Entry) -> None:
         self._end(entry, "released")
+        for call in self.given_up_calls(self.hands[entry.data["hand_id"]]):
+            del self._given_up[call.call_id]
 
     def _end(self, entry: Entry, state: Literal["failed", "lost", "released"]) -> None:
         hand = self.hands[entry.data["hand_id"]]

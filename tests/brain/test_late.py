@@ -188,6 +188,91 @@ async def test_a_call_stuck_at_its_hand_is_waited_for_only_so_long(driven: Stage
     assert late(driven, call_id) is None
 
 
+def acknowledged(driven: Stage) -> list[list[str]]:
+    """What the hand was told to free, request by request."""
+    return [list(request.call_ids) for request in driven.hands.asked_for("acknowledge")]
+
+
+async def test_a_late_result_of_which_the_hand_was_not_told_is_freed_at_the_next_look(
+    driven: Stage,
+) -> None:
+    call_id = await given_up(driven)
+    driven.hands.states[call_id] = info(call_id, hand_pb2.CALL_STATE_TERMINAL)
+    driven.hands.script["acknowledge"] = [UNLINKED]
+    await driven.calls.hear_all()
+    assert late(driven, call_id) is not None
+    await driven.calls.hear_all()
+    await driven.calls.hear_all()
+    assert acknowledged(driven) == [[call_id], [call_id]], "again, and then no more"
+
+
+async def test_a_late_result_whose_driver_died_before_it_was_freed_is_freed_by_the_next(
+    driven: Stage,
+) -> None:
+    call_id = await given_up(driven)
+    driven.hands.states[call_id] = info(call_id, hand_pb2.CALL_STATE_TERMINAL)
+    driven.hands.script["acknowledge"] = [UNLINKED]
+    await driven.calls.hear_all()
+    after = Calls(driven.driver, driven.fleet, driven.hub)
+    await after.hear_all()
+    await after.hear_all()
+    assert acknowledged(driven) == [[call_id], [call_id]], "once by each"
+
+
+async def test_a_result_of_which_a_living_hand_was_not_told_is_freed_at_the_next_look(
+    driven: Stage,
+) -> None:
+    await driven.hand()
+    await driven.calls.claim_all()
+    call_id = await driven.call()
+    driven.hands.script["acknowledge"] = [UNLINKED]
+    await driven.settle(call_id)
+    await driven.calls.claim_all()
+    await driven.calls.claim_all()
+    assert acknowledged(driven) == [[call_id], [call_id]]
+
+
+async def test_a_call_of_which_a_living_hand_has_no_news_is_cancelled_there_once(
+    driven: Stage,
+) -> None:
+    """However often its link is cut, and the hand claimed anew, from then on."""
+    await driven.hand()
+    first = await driven.call()
+    driven.hands.script["execute"] = [refuse(Reason.INTERNAL, "the daemon broke")]
+    await driven.settle(first)
+    driven.hands.journal_id = "other"
+    await driven.calls.claim_all()
+    for _ in range(3):
+        driven.hands.script["execute"] = [UNLINKED]
+        await driven.settle(await driven.call())
+    assert driven.hands.arms().count("cancel") == 1
+
+
+async def test_a_lost_hand_of_which_its_daemon_has_nothing_is_asked_once(driven: Stage) -> None:
+    await given_up(driven)
+    driven.hands.script["claim"] = [refuse(Reason.HAND_NOT_FOUND, "no such hand")] * 3
+    for _ in range(3):
+        await driven.calls.hear_all()
+    assert driven.hands.arms() == ["claim"]
+
+
+def test_calls_that_were_given_up_are_forgotten_with_their_hand_and_the_oldest_before() -> None:
+    log = Log()
+    log.say("go")
+    log.provision("h1")
+    hand = log.transcript.hands["h1"]
+    calls: list[str] = []
+    for number in range(150):
+        calls += log.reply(log.ask(), calls=(f"c{number}",))
+        call = log.transcript.calls[calls[-1]]
+        told = settled(call, "interrupted", "silent", hand, given_up=True)
+        log.add(told.type, told.data)
+    assert [call.call_id for call in log.transcript.given_up_calls(hand)] == calls[50:]
+    assert [call.call_id for call in log.transcript.settled_calls(hand)] == calls[:50]
+    log.add("hand.released", {"hand_id": "h1", "name": "shell"})
+    assert not log.transcript.given_up_calls(hand)
+
+
 def test_a_late_result_is_taken_once_and_only_of_a_call_that_was_given_up() -> None:
     log = Log()
     log.say("go")
