@@ -44,8 +44,9 @@ def prepare(files: VaultFiles, now: Callable[[], datetime]) -> Authorities:
         if _path_length(was.signing.certificate) == 0:
             raise refuse(
                 Reason.CONFIG_INVALID,
-                "this CA may sign no other, so it cannot vouch for the next",
-                action="make a new trust domain with `carpal vault init`, and enrol anew",
+                "this CA may sign no other, so it cannot vouch for the next; nothing changed",
+                action="put one made by `carpal vault init --state-dir NEW` in its place: "
+                "docs/how-to/revoke-and-rotate.md, 'An authority that may sign no other'",
             )
         following = ca.new_authority(new_key(), was.signing.trust_domain, now())
         write_file(files.next_key, key_pem(following.key))

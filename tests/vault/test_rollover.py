@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from datetime import timedelta
@@ -246,6 +247,17 @@ def test_each_step_comes_after_the_one_before_and_says_what_is_next(files: Vault
     assert not files.next_key.exists()
     # And again, from the start.
     rollover.prepare(files, now)
+
+
+def test_an_authority_that_may_sign_no_other_is_told_how_it_is_replaced_and_stays(
+    files: VaultFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollover, "_path_length", lambda _: 0)
+    with pytest.raises(CarpalError) as caught:
+        rollover.prepare(files, now)
+    page, heading = re.findall(r"(docs/\S+\.md), '(.+)'", str(caught.value))[0]
+    assert f"### {heading}\n" in (Path(__file__).parents[2] / page).read_text()
+    assert files.load_authorities().phase is Phase.SETTLED
 
 
 @pytest.mark.parametrize("written", ["nothing", "the certificate", "both", "all but the rest"])
