@@ -1,7 +1,8 @@
 """The streams that are open, and for how long their callers may have them.
 
 TLS asks who somebody is once, at the handshake. So every stream is held to its
-caller's certificate while it lasts: it ends when that expires or is revoked.
+caller's certificate while it lasts: it ends when that expires or is revoked;
+and when the server stops, with a word about it.
 """
 
 import asyncio
@@ -36,6 +37,9 @@ class Callers:
     def __init__(self, revocations: Revocations) -> None:
         self._revocations = revocations
         self._open: set[_Open] = set()
+        self._left = asyncio.Event()
+        """Set whenever a stream ended."""
+        self._stopping = False
         revocations.on_change(self.look)
 
     def check(self, identity: Identity) -> None:
@@ -58,6 +62,8 @@ class Callers:
         if identity is None:
             yield
             return
+        if self._stopping:
+            raise _stops()
         left = (identity.not_after - datetime.now(UTC)).total_seconds()
         early = left - _margin(identity)
         ending = None if early <= 0 else _ending()
@@ -72,6 +78,19 @@ class Callers:
             raise one.why or _expired() from None
         finally:
             self._open.discard(one)
+            self._left.set()
+
+    async def leave(self, grace: float) -> None:
+        """The server stops: take no stream any more, and end what is left in `grace` seconds."""
+        self._stopping = True
+        try:
+            async with asyncio.timeout(grace):
+                while self._open:
+                    self._left.clear()
+                    await self._left.wait()
+        except TimeoutError:
+            for one in list(self._open):
+                _end(one, _stops())
 
     def look(self) -> None:
         """End the streams whose callers may not go on."""
@@ -79,16 +98,20 @@ class Callers:
             try:
                 self.check(one.identity)
             except CarpalError as error:
-                if not one.limit.expired():
-                    over = error.reason is Reason.CERTIFICATE_EXPIRED
-                    one.why = _expired() if over else error
-                    one.limit.reschedule(asyncio.get_running_loop().time())
+                over = error.reason is Reason.CERTIFICATE_EXPIRED
+                _end(one, _expired() if over else error)
 
     async def run(self) -> None:
         """Look every few seconds, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK)
             self.look()
+
+
+def _end(one: _Open, why: CarpalError) -> None:
+    if not one.limit.expired():
+        one.why = why
+        one.limit.reschedule(asyncio.get_running_loop().time())
 
 
 def _margin(identity: Identity) -> float:
@@ -98,6 +121,12 @@ def _margin(identity: Identity) -> float:
 
 def _ending() -> CarpalError:
     return refuse(Reason.CERTIFICATE_ENDING, "the client certificate of the stream ends soon")
+
+
+def _stops() -> CarpalError:
+    return refuse(
+        Reason.UNAVAILABLE, "this server stops", action="open it again, here or elsewhere"
+    )
 
 
 def _expired() -> CarpalError:

@@ -97,8 +97,8 @@ async def serve(
 ) -> AsyncIterator[Server]:
     """Serve on `listen` until the block ends, then stop with a short grace.
 
-    `drain` comes before that, to tell those who hold streams: a server that stops gives
-    their handlers no sign until the grace is over. It must bound itself.
+    `drain` comes before that, to tell those who hold streams; it must bound itself. What
+    streams are left when the grace is over end as UNAVAILABLE, to be opened again.
 
     `authorize=False` is for the enrolment port, whose callers have no
     certificate yet. Who is in `revocations` is refused, and its streams end as
@@ -129,6 +129,7 @@ async def serve(
         try:
             if drain is not None:
                 await drain()
+            await callers.leave(_GRACE)
         finally:
             await server.stop(_GRACE)
 

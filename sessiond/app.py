@@ -76,6 +76,9 @@ async def run(
         def register(server: grpc.aio.Server) -> None:
             add_SessionServicer_to_server(service, server)
 
+        async def drain() -> None:
+            service.close_streams()  # what was taken is still acknowledged
+
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(kept_renewed(renewal))
             trust = await stack.enter_async_context(
@@ -89,6 +92,7 @@ async def run(
                     server_credentials(files),
                     register,
                     revocations=trust.revocations,
+                    drain=drain,
                 )
             )
             timer = asyncio.create_task(parts.deadlines.run())
@@ -112,8 +116,6 @@ async def run(
                     action="check the disk, then start again: what was acknowledged is there",
                 ) from error
             finally:
-                # Streams last as long as their callers: end them, or stopping waits for those.
-                service.close_streams()
                 timer.cancel()
                 sweeper.cancel()
                 broken.cancel()

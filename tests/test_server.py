@@ -232,3 +232,40 @@ async def test_a_port_that_is_taken_is_said(server: Server, pki: Pki) -> None:
             pass
     assert caught.value.reason is Reason.ADDRESS_IN_USE
     assert server.address in caught.value.message
+
+
+async def test_streams_that_are_open_when_a_server_stops_end_in_time_as_ones_to_open_again(
+    pki: Pki, service: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And none begins meanwhile: it would end without a word."""
+    monkeypatch.setattr("carpal.server._GRACE", 1.0 * SCALE)
+    files, drained, goes_on = pki.issue(Role.OPERATOR, "ada"), asyncio.Event(), asyncio.Event()
+
+    async def drain() -> None:
+        drained.set()
+
+    async def run() -> None:
+        credentials = server_credentials(pki.issue(Role.BRAIN, "b"))
+        async with serve(
+            "127.0.0.1:0", credentials, lambda to: register(to, service), drain=drain
+        ) as server:
+            serving.set_result(server.address)
+            await goes_on.wait()
+
+    serving: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(run())
+    async with dial(await serving, Role.BRAIN, files, retry=False) as channel:
+        stub = orchestrator_pb2_grpc.OrchestratorStub(channel)
+        stream = stub.Watch(pb.WatchRequest(), timeout=WAIT)
+        assert isinstance(await stream.read(), pb.WatchResponse)
+        goes_on.set()
+        await drained.wait()
+        late = stub.Watch(pb.WatchRequest(), timeout=WAIT)
+        async with asyncio.timeout(WAIT):
+            for each in (late, stream):
+                with pytest.raises(CarpalError) as caught, rpc_errors("the brain"):
+                    await each.read()
+                assert caught.value.reason is Reason.UNAVAILABLE
+                assert "stops" in str(caught.value)
+            await running
+    assert service.ended.is_set()
