@@ -27,6 +27,7 @@ from bench.echo_peers import peer
 from bench.link_brain import LinkBrain, identities, link_brain
 from carpal import coalesce
 from carpal.identity import Role
+from carpal.process import collect_seldom
 from tests.pki import Pki
 
 _LINKED = 120.0
@@ -237,6 +238,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="less of everything: no claim")
     options = parser.parse_args()
     logging.disable()
+    collect_seldom()  # as a brain does
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with tempfile.TemporaryDirectory(prefix="carpal-bench-") as folder:

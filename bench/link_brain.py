@@ -51,7 +51,7 @@ class LinkBrain:
         while time.monotonic() < until:
             if sum(map(self.fleet.has, wanted)) == count:
                 break
-            await asyncio.sleep(0.05)  # the fleet tells nobody of a link
+            await asyncio.sleep(0.5)  # the fleet tells nobody of a link, and looking takes a while
         return sum(map(self.fleet.has, wanted))
 
     async def provision(self, daemon: str, kind: str = "echo") -> None:

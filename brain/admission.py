@@ -1,5 +1,6 @@
 """Whether a daemon that says hello may link here, and what it is told if so."""
 
+import asyncio
 from collections.abc import Callable
 
 from brain.clones import Machine
@@ -17,6 +18,9 @@ from carpal.v1 import orchestrator_pb2 as pb
 
 HEARTBEAT = 5.0
 """Seconds between heartbeats on a link."""
+AT_ONCE = 32
+"""Daemons that are admitted together. Thousands that come at once take turns, so that neither calls
+of those that are linked nor the renewal of their leases waits for all of them."""
 
 
 class Admission:
@@ -42,6 +46,7 @@ class Admission:
         self._me = me
         self._introduction = introduction
         self._heartbeat = heartbeat
+        self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def admit(self, link: DaemonLink, hello: pb.Hello, protocol: int) -> pb.Welcome:
         """Register a daemon's link, or refuse it; an older link is superseded."""
@@ -53,14 +58,15 @@ class Admission:
             )
         if self._fleet.links.leaving:
             raise refuse(Reason.UNAVAILABLE, "this brain stops", action="dial another brain")
-        await self.gate.check(
-            name,
-            workspace,
-            new=_machine(hello, hello.last_epoch),
-            first=self._first(name),
-            answers=lambda: self._answer(name, workspace),
-        )
-        epoch = await self._fleet.links.take(link)
+        async with self._turns:
+            await self.gate.check(
+                name,
+                workspace,
+                new=_machine(hello, hello.last_epoch),
+                first=self._first(name),
+                answers=lambda: self._answer(name, workspace),
+            )
+            epoch = await self._fleet.links.take(link)
         if hello.unsettled:
             self._unsettled(name, workspace)
         welcome = pb.Welcome(

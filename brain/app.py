@@ -32,7 +32,7 @@ from carpal.client import dial
 from carpal.errors import refuse
 from carpal.identity import Identity, Role
 from carpal.own_identity import through_vault
-from carpal.process import until_stopped
+from carpal.process import collect_seldom, until_stopped
 from carpal.ready import announce
 from carpal.renewal import Renewal
 from carpal.revocations import Revocations
@@ -82,6 +82,7 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
     me = _check(files, config)
     load_harness(DEFAULT_HARNESS)
     await Model.warm()
+    collect_seldom()
     async with AsyncExitStack() as stack:
         sessions = session_pb2_grpc.SessionStub(
             await stack.enter_async_context(dial(config.sessiond, Role.SESSIOND, files))

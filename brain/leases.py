@@ -143,7 +143,7 @@ class LeaseKeeper:
         try:
             with rpc_errors("sessiond"):
                 answer = await self._stub.RenewLease(
-                    session_pb2.RenewLeaseRequest(leases=refs), timeout=self.term / 6
+                    session_pb2.RenewLeaseRequest(leases=refs), timeout=self.term / 3
                 )
         except CarpalError as error:
             log.warning("leases not renewed", extra={"leases": len(held), "error": str(error)})

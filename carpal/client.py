@@ -48,7 +48,9 @@ _BETWEEN_SERVERS = [
 """A session stands still while the way to its hand or its log is half open, and its lease lasts
 10 s. A pause of some seconds, or an answer behind some megabytes, is no dead path."""
 
-_CONNECT_MS = 10_000
+_CONNECT_MS = 20_000
+"""Thousands of daemons that dial one brain at once are let in in turns of a millisecond or two
+each. What gives up halfway has wasted its turn, and dials again."""
 
 Call = TypeVar("Call", bound=grpc.aio.Call)
 

@@ -1,6 +1,7 @@
 """Running a process: one event loop, signals as a stop event, no lost errors."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -16,6 +17,20 @@ log = logging.getLogger(__name__)
 
 END_LIMIT = 10.0
 """Seconds from the end of a process's work to the end of the process, at the latest."""
+
+
+_GARBAGE = 50_000
+"""New objects after which cycles are looked for; Python's own default is 700."""
+
+
+def collect_seldom() -> None:
+    """For a process of many long-lived objects, once all is imported.
+
+    Looking for cycles stops the loop: by default for half a second and more, again and again,
+    while thousands of daemons link. What was imported is not looked at again.
+    """
+    gc.freeze()
+    gc.set_threshold(_GARBAGE)
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[None]], *, server: bool = False) -> None:

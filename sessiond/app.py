@@ -1,7 +1,6 @@
 """The sessiond process: opens its store, serves it, and stops cleanly."""
 
 import asyncio
-import gc
 import logging
 import sys
 from contextlib import AsyncExitStack
@@ -14,7 +13,7 @@ import msgspec
 from carpal.errors import refuse
 from carpal.identity import Role
 from carpal.own_identity import kept_renewed, through_vault
-from carpal.process import until_stopped
+from carpal.process import collect_seldom, until_stopped
 from carpal.ready import announce
 from carpal.server import serve
 from carpal.status import Reason
@@ -33,10 +32,6 @@ _log = logging.getLogger(__name__)
 _SWITCH_SECONDS = 0.0005
 """How long a thread may keep the interpreter from another. The writing thread gives it up at
 every statement; at the default, 5 ms, a busy event loop makes each of those wait as long."""
-
-_GARBAGE = 50_000
-"""New objects after which cycles are looked for. Rows and messages make none; at the default,
-700, every batch pays for looking."""
 
 
 class SessiondConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,8 +59,7 @@ async def run(
             action="issue one with `carpal vault issue sessiond NAME`",
         )
     sys.setswitchinterval(_SWITCH_SECONDS)
-    gc.freeze()
-    gc.set_threshold(_GARBAGE)
+    collect_seldom()
     # Beside the loop: it may look over the whole file, or wait for who holds it.
     store = await asyncio.to_thread(open_store, config.store, state)
     async with running(store, loaded.identity.uri, blob_cap=config.blob_cap) as parts:
