@@ -26,6 +26,7 @@ from bench.daemons import Daemons, daemons, identity, name, resident_kb
 from bench.echo_peers import peer
 from bench.link_brain import LinkBrain, identities, link_brain
 from carpal import coalesce
+from carpal.errors import CarpalError
 from carpal.identity import Role
 from carpal.process import collect_seldom
 from tests.pki import Pki
@@ -71,6 +72,7 @@ async def measure(folder: Path, size: Size) -> dict[str, float]:
         for number in range(FEW, size.many):
             await brain.provision(name(number))
         figures["p50_1000_vs_100_daemons"] = await _many(brain, size)
+        print({figure: round(value, 3) for figure, value in figures.items()}, flush=True)
         figures |= await _storm(stack, folder, brain, size)
     return figures
 
@@ -209,13 +211,18 @@ async def _storm(
         for part in range(5)
     ]
     taken: list[float] = []
+    lost: list[float] = []
     over = asyncio.Event()
 
     async def call() -> None:
         while not over.is_set():
             began = time.perf_counter()
-            await brain.echo(name(0))
-            taken.append(time.perf_counter() - began)
+            try:
+                await brain.echo(name(0))
+            except CarpalError:
+                lost.append(time.perf_counter() - began)
+            else:
+                taken.append(time.perf_counter() - began)
             await asyncio.sleep(0.01)  # calls now and then, not a load
 
     calling = asyncio.create_task(call())
@@ -225,6 +232,8 @@ async def _storm(
     print(f"{linked:,} of {each * 5:,} linked after {time.perf_counter() - began:.1f} s")
     over.set()
     await calling
+    if lost:
+        raise RuntimeError(f"{len(lost)} calls to a daemon that was linked found it gone")
     taken.sort()
     return {
         f"connected_of_{each * 5}": linked,
