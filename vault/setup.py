@@ -10,6 +10,7 @@ from carpal.errors import refuse
 from carpal.identity import Identity, Role, check_claims, check_trust_domain
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, key_pem, new_key, write_file
+from carpal.trust_watch import REVOCATIONS
 from vault.ca import Claims, new_authority
 from vault.files import VaultFiles
 from vault.revoking import Revoker
@@ -83,7 +84,9 @@ def issue(
 ) -> Made:
     """A new key and certificate in `out`, where the same identity or none was before.
 
-    Works while the vault runs. Raises CONFIG_INVALID when `out` is another identity's.
+    Beside that of a server of this machine it leaves the list of who is revoked, so that one
+    that starts while the vault is away has one. Works while the vault runs. Raises
+    CONFIG_INVALID when `out` is another identity's.
     """
     authorities = files.load_authorities()
     domain = authorities.signing.trust_domain
@@ -99,6 +102,9 @@ def issue(
     with closing(Store(files.store)) as store:
         signer = Signer(lambda: authorities, store, now)
         issued = signer.issue_by_command(claims, key.public_key())
+        revoked = Revoker(signer, store, now).signed_list()
+    if not claims.role.has_workspace and out.directory == files.identity(claims.role, claims.name).directory:
+        write_file(out.directory.parent / REVOCATIONS, revoked.SerializeToString())
     out.install(key_pem(key), issued.chain, authorities.bundle)
     return Made(out.identity(), out.directory)
 

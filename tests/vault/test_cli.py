@@ -19,6 +19,7 @@ from carpal.errors import BadInput, CarpalError
 from carpal.identity import Role
 from carpal.process import interpreter
 from carpal.tls import IdentityFiles, write_file
+from carpal.trust_watch import REVOCATIONS
 from carpal.v1 import vault_pb2, vault_pb2_grpc
 from tests.pki import Pki
 from vault.cli import vault
@@ -141,6 +142,13 @@ def test_issue_writes_where_the_process_looks(state: Path) -> None:
     carpal_vault("init", "--state-dir", state)
     carpal_vault("issue", "brain", "brain-9", "--state-dir", state)
     assert IdentityFiles(state / "brain" / "brain-9" / "identity").load_valid()
+
+
+def test_a_server_of_this_machine_knows_who_is_revoked_before_the_vault_runs(state: Path) -> None:
+    carpal_vault("init", "--state-dir", state)
+    listed = [state / "sessiond" / REVOCATIONS, state / "brain" / "brain-1" / REVOCATIONS]
+    assert all(path.read_bytes() for path in listed)
+    assert not list((state / "operator").glob(REVOCATIONS))
 
 
 def test_issue_does_not_write_over_another_identity(state: Path) -> None:
