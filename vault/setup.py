@@ -103,7 +103,8 @@ def issue(
         signer = Signer(lambda: authorities, store, now)
         issued = signer.issue_by_command(claims, key.public_key())
         revoked = Revoker(signer, store, now).signed_list()
-    if not claims.role.has_workspace and out.directory == files.identity(claims.role, claims.name).directory:
+    here = files.identity(claims.role, claims.name).directory
+    if out.directory == here and not claims.role.has_workspace:
         write_file(out.directory.parent / REVOCATIONS, revoked.SerializeToString())
     out.install(key_pem(key), issued.chain, authorities.bundle)
     return Made(out.identity(), out.directory)
