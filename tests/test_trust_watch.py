@@ -39,11 +39,18 @@ def brain_at(domain: Trust, vault: str, stop: asyncio.Event) -> "asyncio.Task[No
     return asyncio.create_task(brain.app.run(config, domain.files.state, stop, None))
 
 
+def never_heard(domain: Trust) -> None:
+    """As where identities were carried to another machine, without what lay beside them."""
+    for kept in domain.files.state.rglob(REVOCATIONS):
+        kept.unlink()
+
+
 @pytest.mark.parametrize("start", [sessiond_at, brain_at])
 async def test_who_never_heard_who_is_revoked_serves_nobody_and_says_what_it_waits_for(
     domain: Trust, monkeypatch: pytest.MonkeyPatch, start: object
 ) -> None:
     assert callable(start)
+    never_heard(domain)
     monkeypatch.setattr(trust_watch, "_FIRST", 0.2)
     with pytest.raises(CarpalError, match="start the vault") as caught:
         async with asyncio.timeout(WAIT):
@@ -52,6 +59,7 @@ async def test_who_never_heard_who_is_revoked_serves_nobody_and_says_what_it_wai
 
 
 async def test_one_that_waits_for_its_first_list_stops_when_it_is_told_to(domain: Trust) -> None:
+    never_heard(domain)
     stop = asyncio.Event()
     running = sessiond_at(domain, NOBODY, stop)
     stop.set()
