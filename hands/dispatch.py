@@ -4,6 +4,7 @@ The answer to `execute` may move to an Attach stream: its last reply says so.
 """
 
 import logging
+import sqlite3
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -26,7 +27,7 @@ _LIVE = 64 * 1024
 async def answer(
     service: HandService, request: pb.Request, *, attach: bool = False
 ) -> AsyncIterator[pb.Reply]:
-    """The replies to one request; the last says so. Raises nothing but cancellation.
+    """The replies to one request; the last says so. Raises the journal's errors, and no other.
 
     With `attach`, what is large is not here: the last reply says `attached`.
     """
@@ -56,6 +57,9 @@ async def answer(
             raise refuse(Reason.NOT_BUILT, "this daemon does not know the request")
     except CarpalError as error:
         yield pb.Reply(request_id=number, last=True, status=to_status(error))
+    except sqlite3.Error:
+        # The journal's: the daemon ends, for nobody knows what else it would not have written.
+        raise
     except Exception:  # the one boundary of a request: its failure is its own
         incident = uuid.uuid4().hex[:12]
         log.exception("internal error", extra={"request": kind, "incident": incident})

@@ -6,6 +6,7 @@ task. What the daemon finds without a row, it removes.
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -171,6 +172,8 @@ class Inventory:
     async def _try_to_end(self, row: HandRow) -> Exception | None:
         try:
             await self._end(row)
+        except sqlite3.Error:
+            raise  # the journal's ends the daemon
         except Exception as error:  # told to who waits; it must not end the daemon
             log.exception("hand not released", extra={"hand_id": row.hand_id})
             return error

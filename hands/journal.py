@@ -337,7 +337,8 @@ class Journal:
                 for each in statements[1:] if made else ():
                     execute(*each)
             except BaseException:
-                execute("ROLLBACK")
+                if self._db.in_transaction:  # on a full disk SQLite rolls back itself
+                    execute("ROLLBACK")
                 raise
             execute("COMMIT")
         if made:

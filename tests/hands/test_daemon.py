@@ -5,6 +5,7 @@ import json
 import os
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -312,35 +313,64 @@ async def test_a_drained_daemon_takes_no_new_hands_until_it_is_lifted_also_after
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason"),
-    [("database or disk is full", Reason.STORE_FULL), ("disk I/O error", Reason.INTERNAL)],
+    ("step", "reason"),
+    [
+        ("running", Reason.INTERNAL),
+        ("running", Reason.STORE_FULL),
+        ("starting", Reason.STORE_FULL),
+        ("raise_epoch", Reason.STORE_FULL),
+        ("acknowledged", Reason.STORE_FULL),
+        ("tombstone", Reason.STORE_FULL),
+        ("released", Reason.STORE_FULL),
+    ],
 )
 async def test_a_journal_that_fails_ends_the_daemon_in_words_and_loses_no_call(
     machine: Machine,
     one: FakeBrain,
     monkeypatch: pytest.MonkeyPatch,
-    fault: str,
+    step: str,
     reason: Reason,
 ) -> None:
+    """Whatever step cannot be written: an answer would settle what was asked, and untruly."""
+    full = reason is Reason.STORE_FULL
+
     def failing(*_: object) -> None:
-        error = sqlite3.OperationalError(fault)
-        error.sqlite_errorcode = sqlite3.SQLITE_FULL if "full" in fault else sqlite3.SQLITE_IOERR
+        error = sqlite3.OperationalError("database or disk is full" if full else "disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL if full else sqlite3.SQLITE_IOERR
         raise error
+
+    def asks(link: Asked) -> dict[str, Any]:
+        about: dict[str, Any] = {"driver": link.driver, "hand_id": "h"}
+        requests: dict[str, dict[str, Any]] = {
+            "acknowledged": {"acknowledge": hand_pb2.AcknowledgeRequest(call_ids=["c"], **about)},
+            "tombstone": {"cancel": hand_pb2.CancelRequest(call_id="late", **about)},
+            "released": {"release": hand_pb2.ReleaseRequest(**about)},
+        }
+        call = link.call("h", "c", "echo ran >> log; cat log")
+        return requests.get(step, {"execute": call})
 
     running = machine.daemon()
     await running.__aenter__()
     asked = await one.link()
     await asked.provision("h")
+    if step == "acknowledged":
+        await _result(asked, "c", "echo ran >> log; cat log")
+    elif step == "raise_epoch":
+        asked.driver.epoch += 1
     with monkeypatch.context() as broken:
-        broken.setattr(Journal, "running", failing)
+        broken.setattr(Journal, step, failing)
         with pytest.raises(Unreachable):
-            await asked.ask(execute=asked.call("h", "c", "echo ran >> log; cat log"))
+            await asked.ask(**asks(asked))
         with pytest.raises(CarpalError) as caught:
             await running.__aexit__(None, None, None)
     assert caught.value.reason is reason
     assert "start the daemon again: its hands go on" in caught.value.action
     async with machine.daemon():
-        again = await (await one.link()).ask(
-            execute=asked.call("h", "c", "echo ran >> log; cat log")
-        )
-    assert again.execute.result.content == "ran\n"
+        again = await one.link()
+        again.driver = asked.driver
+        await again.ask(**asks(again))
+        if step == "released":
+            assert not machine.files.hands.joinpath("h").exists()
+        else:
+            ran = await _result(again, "c2", "cat log 2> /dev/null || echo not yet")
+            assert ran.content == ("not yet\n" if step == "tombstone" else "ran\n")

@@ -151,21 +151,45 @@ def test_a_call_that_need_not_wait_is_starting_in_one_step(path: Path) -> None:
     journal.close()
 
 
+def test_a_step_that_a_full_disk_does_not_take_says_so_and_changes_nothing(path: Path) -> None:
+    """SQLite rolls some of it back by itself: then there is nothing left to roll back."""
+    journal = Journal(path)
+    db = sqlite3.connect(path)
+    pages = db.execute("PRAGMA page_count").fetchone()[0]
+    db.close()
+    journal._db.execute(f"PRAGMA max_page_count = {pages}")
+    before = journal.sequence
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        journal.keep_note("n", "x" * 1_000_000)
+    journal._db.execute("PRAGMA max_page_count = 100000")
+    assert (journal.sequence, journal.note("n")) == (before, "")
+    journal.keep_note("n", "y")
+    assert (journal.sequence, journal.note("n")) == (before + 1, "y")
+    journal.close()
+
+
 def test_what_is_remembered_of_hands_and_epochs_is_what_was_written(path: Path) -> None:
     journal = Journal(path)
     journal.provisioning(ROW, "s")
+
+    def fails() -> None:
+        with pytest.raises(sqlite3.IntegrityError):
+            journal.provisioning(ROW, "s")
+
     changes: list[Callable[[], None]] = [
         lambda: journal.provisioned("h", {"pid": 1}, b"result"),
         lambda: journal.raise_epoch("s", 4),
+        fails,
         lambda: journal.lost("h", "why"),
         lambda: journal.unshare("h", "s"),
         lambda: journal.released("h"),
         lambda: journal.raise_epoch("s", 5),
+        lambda: journal.not_provisioned("h"),
     ]
     for change in changes:
         for _ in range(2):  # asked for, and then remembered
             assert journal.hand("h")
-            assert journal.epoch("s") in (0, 4)
+            assert journal.epoch("s") in (0, 4, 5)
             journal.sessions_of("h")
         change()
         told = journal.hand("h"), journal.sessions_of("h"), journal.epoch("s")
