@@ -135,14 +135,22 @@ async def _serve(daemon: Daemon, renewal: Renewal, stop: asyncio.Event) -> None:
 
 
 def _look_at(error: CarpalError, renewal: Renewal, files: HandFiles) -> None:
-    me = renewal.shown().identity()
-    if proves(error, me, files.identity.ca.read_bytes()):
+    """What the daemon does about a link that failed. Raises the error when that ends it."""
+    if error.reason in (Reason.CERTIFICATE_EXPIRED, Reason.CERTIFICATE_ENDING):
+        renewal.hurry()  # the machine slept past it, say
+    if error.reason is not Reason.IDENTITY_REVOKED:
+        return
+    try:
+        me = renewal.shown().identity()
+        proven = proves(error, me, files.identity.ca.read_bytes())
+    except (OSError, CarpalError, ValueError) as unread:
+        log.warning("said to be revoked, and that cannot be checked", extra={"why": str(unread)})
+        return
+    if proven:
         raise error  # for ever: what runs here ends by its orphan deadline
     if error.fields.get("identity") == me.uri:
         # Only what the vault signed ends a daemon: one brain must not end all of them.
         log.warning("said to be revoked, and the vault did not sign it", extra={"why": str(error)})
-    if error.reason in (Reason.CERTIFICATE_EXPIRED, Reason.CERTIFICATE_ENDING):
-        renewal.hurry()  # the machine slept past it, say
 
 
 def _say_way(way: Way, addresses: Sequence[str]) -> None:

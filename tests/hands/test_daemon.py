@@ -14,7 +14,7 @@ from carpal.proof import Token
 from carpal.status import Code, Reason
 from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
-from hands import app
+from hands import app, local
 from hands.enroll import Links, links_path
 from hands.journal import Journal
 from tests.hands.fake_brain import Asked, FakeBrain, brain, next_reply
@@ -374,3 +374,22 @@ async def test_a_journal_that_fails_ends_the_daemon_in_words_and_loses_no_call(
         else:
             ran = await _result(again, "c2", "cat log 2> /dev/null || echo not yet")
             assert ran.content == ("not yet\n" if step == "tombstone" else "ran\n")
+
+
+async def test_an_identity_that_cannot_be_read_for_a_while_does_not_end_the_daemon(
+    machine: Machine, one: FakeBrain
+) -> None:
+    async with machine.daemon():
+        asked = await one.link()
+        bundle = machine.files.identity.ca
+        aside = bundle.rename(bundle.with_suffix(".aside"))
+        asked.link.end(None)
+
+        async def told() -> str:
+            return str((await asyncio.to_thread(local.ask, machine.files.folder))["reason"])
+
+        async with asyncio.timeout(PATIENCE):
+            while await told() != "CONFIG_INVALID":  # noqa: ASYNC110 - another process would ask so
+                await asyncio.sleep(0.01)
+        aside.rename(bundle)
+        await one.link()
