@@ -43,6 +43,8 @@ class Keeper:
         self._folder = folder
         self._reap = reap
         self._line: asyncio.Queue[Running | None] = asyncio.Queue()
+        self._idle = False
+        """The worker waits for the next call, and none is in line."""
         self._lost = ""
         self._deadline = Deadline(row.orphan_deadline)
         self._deadline.contact(ago=hand.quiet)
@@ -50,11 +52,11 @@ class Keeper:
     def submit(self, call: Call, digest: bytes) -> Running:
         """Accept a call that the journal does not know; it runs when its turn comes."""
         running = Running(call.call_id, call, Spool(self._folder, call.call_id))
-        if self.open:
-            self._journal.accepted(self.hand_id, call.call_id, digest)
-        else:  # its turn is now: one step in the journal, not two
+        if self._idle:  # its turn is now: one step in the journal, not two
             self._journal.starting(self.hand_id, call.call_id, digest)
             running.waits = False
+        else:
+            self._journal.accepted(self.hand_id, call.call_id, digest)
         return self._enqueue(running)
 
     def resume(self, call_id: str) -> Running:
@@ -116,11 +118,12 @@ class Keeper:
 
     def _enqueue(self, running: Running) -> Running:
         self.open[running.call_id] = running
+        self._idle = False
         self._line.put_nowait(running)
         return running
 
     async def _work(self) -> None:
-        while running := await self._line.get():
+        while running := await self._next():
             if running.result is not None:
                 continue  # cancelled in line
             try:
@@ -134,6 +137,13 @@ class Keeper:
                 log.exception("hand type failed", extra={"hand_id": self.hand_id})
                 if running.result is None:
                     self._settle(running, results.interrupted(f"the hand type failed: {error}"))
+
+    async def _next(self) -> Running | None:
+        self._idle = self._line.empty()
+        try:
+            return await self._line.get()
+        finally:
+            self._idle = False
 
     async def _pump(self, running: Running) -> None:
         async for step in self._steps(running):

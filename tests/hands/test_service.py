@@ -219,6 +219,29 @@ async def test_a_lower_epoch_is_refused_and_runs_nothing(place: Place, hand: str
     assert (place.inventory.folder_of(hand) / "workspace/ran").exists()
 
 
+async def test_a_call_that_comes_while_its_hand_is_told_of_the_last_one_waits_in_line(
+    place: Place, hand: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has not begun: a daemon that dies then must not call it interrupted."""
+    keeper = place.inventory.keepers[hand]
+    may, acknowledge = asyncio.Event(), keeper._hand.acknowledge
+
+    async def slow(call_id: str) -> None:
+        await may.wait()
+        await acknowledge(call_id)
+
+    monkeypatch.setattr(keeper._hand, "acknowledge", slow)
+    assert (await place.sh(hand, "echo one")).content == "one\n"
+    request = place.request(hand, command="echo two")
+    call = place.begin(request)
+    await until(lambda: request.call_id in keeper.open, "it did not come")
+    row = place.journal.call(hand, request.call_id)
+    assert row is not None
+    assert row.state == "accepted"
+    may.set()
+    assert (await call.result()).content == "two\n"
+
+
 async def test_a_claim_says_how_each_call_stands_and_starts_none(place: Place, hand: str) -> None:
     done = place.request(hand, command="exit 1")
     await place.steps(done)
