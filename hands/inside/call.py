@@ -1,8 +1,7 @@
 """One call from its start to its result: a runner, its output, its limits.
 
-Nothing here blocks but the sweep that kills a tree and, for as short, the end of
-what was killed; the supervisor's loop says when there is something to read and
-what time it is.
+Nothing here blocks but the sweep that kills a tree; the supervisor's loop says
+when there is something to read, what time it is, and that a process ended.
 """
 
 import base64
@@ -88,6 +87,14 @@ class Call:
         self._ended = self._kill_at = self._resume_at = NEVER
         self._start_by = NEVER
         """When it is given up, unless its root said before that the command runs."""
+        self._reporting = False
+        """The runner's report is open."""
+        self._dead_by = NEVER
+        """When its end is waited for no longer, once it was killed."""
+        self._killed = 0
+        """Processes that were killed with it."""
+        self._resists = False
+        """Some of them did not end."""
         self._said = 0
 
     @property
@@ -118,6 +125,7 @@ class Call:
                 body = runner.function(self._file_tool, _CPU_SECONDS)
             self.runner = place.children.fork(body, inner)
             place.loop.register(self.runner.report, selectors.EVENT_READ, self.on_report)
+            self._reporting = True
         except OSError as error:
             self._answer["failed"] = f"could not start: {(error.strerror or 'failed').lower()}"
             self._close_output()
@@ -142,7 +150,7 @@ class Call:
             return []
         self._keep(data)
         self._heard = time.monotonic()
-        if self.capture.total > _FLOOD:
+        if self.capture.total > _FLOOD and self._dead_by == NEVER:
             self._kill("flooded")
         return self.unsaid()
 
@@ -154,21 +162,25 @@ class Call:
         except BlockingIOError:
             return []
         if not data:
-            self._bury()
+            self._close_report()
         *lines, self._reports = (self._reports + data).split(b"\n")
         for line in lines:
             self._answer.update(json.loads(line))
             self._start_by = NEVER
-        if self._answer.keys() & {"exit", "content", "failed"} or self._status is not None:
+        if self._answer.keys() & {"exit", "content", "failed"}:
             self._ended = min(self._ended, time.monotonic())
         return []
 
     def tick(self, now: float) -> None:
         """Do what is due."""
+        self._bury()
         if self.result is not None:
             if now >= self._resume_at:
                 self._resume_at = NEVER
                 self._place.loop.register(self._output, selectors.EVENT_READ, self.on_output)
+        elif self._dead_by != NEVER:
+            if self._status is not None or now >= self._dead_by:
+                self._finish_killed()
         elif self._cause == "cancelled":
             if self._status is not None:
                 self._finish("cancelled", "cancelled")
@@ -185,6 +197,8 @@ class Call:
         """When `tick` has something to do, on the monotonic clock."""
         if self.result is not None:
             return self._resume_at
+        if self._dead_by != NEVER:
+            return self._dead_by
         if self._cause == "cancelled":
             return 0.0 if self._status is not None else self._kill_at
         kill_at = min(self._kill_at, self._start_by) if self._ended == NEVER else NEVER
@@ -261,15 +275,23 @@ class Call:
     def _kill(self, cause: str) -> None:
         assert self.runner is not None
         self.freeze()
-        killed = tree.kill_below(self.runner.pid)
+        self._killed = tree.kill_below(self.runner.pid)
+        self._resists = bool(tree.descendants(self.runner.pid))
         tree.kill_tree(self.runner.pid, self.runner.start)
         self._cause = cause
-        while self._output >= 0 and self._drain_once():
+        self._close_report()
+        self._dead_by = time.monotonic() + runner.END_LIMIT
+
+    def _finish_killed(self) -> None:
+        """All of it ended; or the kernel does not let it, as on a network disk that is gone."""
+        if self._resists or self._status is None:
+            # What it does may still happen, so it is not said that it was stopped.
+            self._cause = "resists"
+        while self._cause != "resists" and self._output >= 0 and self._drain_once():
             pass  # what it wrote up to its death
-        self._bury()
         self._close_output()
-        outcome = {"flooded": "error"}.get(cause, cause)
-        self._finish(outcome, self._killed_note(killed))
+        outcome = {"flooded": "error", "resists": "interrupted"}.get(self._cause, self._cause)
+        self._finish(outcome, self._killed_note(self._killed))
 
     def _drain_once(self) -> bool:
         try:
@@ -285,21 +307,29 @@ class Call:
             return f"timed out after {self.limit:g} s; {processes}"
         if self._cause == "flooded":
             return f"killed after {_FLOOD} bytes of output; {processes}; write it to a file"
+        if self._cause == "resists":
+            return "interrupted: killed, but it does not end; this call may have partly happened"
         if self._cause == "interrupted":
             how = f"did not start within {self._place.start_limit:g} s; {processes}"
             return f"interrupted: {how}; this call may have partly happened"
         return f"cancelled; {processes}"
 
     def _bury(self) -> None:
-        """The runner is gone: take its status, and its strays when it did not end by itself."""
-        assert self.runner is not None
-        if self._status is not None:
+        """Once the runner is gone, take its status, and its strays if it did not end by itself."""
+        if self.runner is None or self._reporting or self._status is not None:
             return
-        self._place.loop.unregister(self.runner.report)
-        os.close(self.runner.report)
-        self._status = self._place.children.wait(self.runner.pid)
+        self._status = self._place.children.ended(self.runner.pid)
+        if self._status is None:
+            return
         if self._status != 0:
             self._place.children.kill_strays()
+        self._ended = min(self._ended, time.monotonic())
+
+    def _close_report(self) -> None:
+        if self.runner and self._reporting:
+            self._reporting = False
+            self._place.loop.unregister(self.runner.report)
+            os.close(self.runner.report)
 
     def _close_output(self) -> None:
         if self._output >= 0:

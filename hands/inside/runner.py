@@ -10,7 +10,6 @@ import json
 import os
 import resource
 import signal
-import time
 from collections.abc import Callable
 from types import FrameType
 from typing import NamedTuple, NoReturn
@@ -18,8 +17,8 @@ from typing import NamedTuple, NoReturn
 from hands.inside import tree
 from hands.inside.fault_points import point
 
-_END_LIMIT = 2.0
-"""Seconds that a runner may take to end once its report has, or it was killed."""
+END_LIMIT = 2.0
+"""Seconds that a runner may take to end once it was killed."""
 Report = dict[str, object]
 Body = Callable[[Callable[[Report], None]], None]
 """What a runner does; it is given a way to report, one JSON object a line."""
@@ -65,21 +64,14 @@ class Children:
             if pid in self._runners:
                 self._ended[pid] = status
 
-    def wait(self, pid: int) -> int:
-        """How a runner that is ending ended: its exit code, or a signal's number below zero.
+    def ended(self, pid: int) -> int | None:
+        """How a runner ended: its exit code, or a signal's number below zero; None before.
 
-        One that the kernel does not let end, as on a network disk that is gone, counts as killed.
+        Once it was told, it is forgotten.
         """
-        gives_up = time.monotonic() + _END_LIMIT
-        while pid not in self._ended and time.monotonic() < gives_up:
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                self._ended[pid] = status
-            else:
-                time.sleep(0.0002)
-        self._runners.discard(pid)
         if pid not in self._ended:
-            return -signal.SIGKILL
+            return None
+        self._runners.discard(pid)
         return os.waitstatus_to_exitcode(self._ended.pop(pid))
 
     def kill_strays(self) -> int:
