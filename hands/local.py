@@ -1,10 +1,11 @@
-"""The daemon's local socket: whoever may enter its folder is told how it stands, in one JSON line.
+"""The daemon's local socket: its user, and root, are told how it stands, in one JSON line.
 
 For people, scripts and supervisors on the machine, with or without a link. It takes no orders.
 """
 
 import asyncio
 import json
+import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -14,6 +15,8 @@ from typing import Any
 
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
+
+log = logging.getLogger(__name__)
 
 _NAME = "socket"
 _LIMIT = 5.0
@@ -28,10 +31,11 @@ Tell = Callable[[], Mapping[str, object]]
 async def answering(folder: Path, tell: Tell) -> AsyncIterator[None]:
     """Tell everyone who connects what `tell` gives, while the block lasts.
 
-    The caller holds `folder` as its only daemon.
+    The caller holds `folder` as its only daemon. Where there can be no socket nobody is told, and
+    the log says why.
     """
 
-    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(writer: asyncio.StreamWriter) -> None:
         try:
             writer.write(json.dumps(dict(tell())).encode() + b"\n")
             async with asyncio.timeout(_LIMIT):
@@ -41,18 +45,43 @@ async def answering(folder: Path, tell: Tell) -> AsyncIterator[None]:
         finally:
             writer.close()
 
+    answers: set[asyncio.Task[None]] = set()
+
+    def asked(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(answer(writer))
+        answers.add(task)
+        task.add_done_callback(answers.discard)
+
     path = folder / _NAME
-    path.unlink(missing_ok=True)  # of a daemon that was killed
-    with _short(folder) as address:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(address)
-    path.chmod(0o600)
-    server = await asyncio.start_unix_server(answer, sock=listener)
+    try:
+        listener = _bound(folder, path)
+    except OSError as error:  # its hands and its link do without
+        log.warning("no local socket", extra={"socket": str(path), "why": str(error)})
+        yield
+        return
+    server = await asyncio.start_unix_server(asked, sock=listener)
     try:
         yield
     finally:
         server.close()
+        for task in answers:
+            task.cancel()
+        await asyncio.gather(*answers, return_exceptions=True)
         path.unlink(missing_ok=True)
+
+
+def _bound(folder: Path, path: Path) -> socket.socket:
+    """The socket `path`, for its owner alone. Raises OSError, as on a disk that holds none."""
+    path.unlink(missing_ok=True)  # of a daemon that was killed
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _short(folder) as address:
+            listener.bind(address)
+        path.chmod(0o600)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
 
 
 def ask(folder: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -130,3 +131,26 @@ async def test_it_answers_below_a_folder_of_any_length_and_to_its_user_alone(
         row = await until(machine, state="linked")
         assert row["brain"] == "brain-1"
         assert (machine.files.folder / "socket").stat().st_mode & 0o077 == 0
+
+
+async def test_a_disk_that_holds_no_sockets_costs_a_daemon_its_status_and_nothing_else(
+    machine: Machine, one: FakeBrain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object) -> None:
+        raise PermissionError("Operation not permitted")
+
+    monkeypatch.setattr(socket.socket, "bind", refuses)
+    async with machine.daemon():
+        await one.link()
+
+
+async def test_who_was_asking_as_a_daemon_ended_is_let_go(tmp_path: Path) -> None:
+    """One that does not read is waited for no longer than the daemon."""
+    large = {"much": "x" * 8_000_000}
+    async with asyncio.timeout(PATIENCE):
+        async with local.answering(tmp_path, lambda: large):
+            reader, writer = await asyncio.open_unix_connection(str(tmp_path / "socket"))
+            await reader.readexactly(1)
+            begun = len(asyncio.all_tasks())
+        assert len(asyncio.all_tasks()) == begun - 1
+    writer.close()
