@@ -66,15 +66,16 @@ class Admission:
                 first=self._first(name),
                 answers=lambda: self._answer(name, workspace),
             )
-            epoch = await self._fleet.links.take(link)
+            lease = await self._fleet.links.take(link)
         if hello.unsettled:
             self._unsettled(name, workspace)
         welcome = pb.Welcome(
             protocol=protocol,
-            epoch=epoch,
+            epoch=lease.epoch,
             capabilities=sorted(set(CAPABILITIES).intersection(hello.capabilities)),
             brains=self._fleet.directory.brains,
             brain=self._me.name,
+            ticket=lease.ticket,
         )
         welcome.heartbeat_interval.FromMilliseconds(int(self._heartbeat * 1000))
         welcome.silence_limit.FromMilliseconds(int(SILENT_BEATS * self._heartbeat * 1000))

@@ -5,9 +5,10 @@ TLS tells a daemon no more than that it speaks to a brain of its domain.
 
 from collections.abc import Callable
 
+from carpal.errors import invalid
 from carpal.identity import Identity
 from carpal.own_identity import Newest
-from carpal.proof import welcome_signature
+from carpal.proof import NONCE_BYTES, welcome_signature
 from carpal.revocations import Revocations
 from carpal.tls import IdentityFiles
 from carpal.v1 import orchestrator_pb2 as pb
@@ -23,9 +24,11 @@ class Introduction:
         self._revocations = revocations
 
     def to(self, daemon: Identity, hello: pb.Hello, welcome: pb.Welcome) -> None:
-        """Add it to the welcome of a daemon."""
+        """Add it to the welcome of a daemon. INVALID_FIELD for a nonce that is no good."""
         welcome.revocations.extend(self._revocations.servers())
         if hello.nonce:  # an older daemon asks for no proof
+            if len(hello.nonce) not in NONCE_BYTES:
+                raise invalid("hello.nonce", "must have 16 to 64 bytes")
             own = self._own.loaded()
             welcome.certificate = own.chain
             welcome.proof = welcome_signature(own.key, hello.nonce, daemon.uri)

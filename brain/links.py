@@ -68,8 +68,8 @@ class Links:
         """Of the link that the daemon has here."""
         return self._leases[name].epoch
 
-    async def take(self, link: DaemonLink) -> int:
-        """Take the daemon's lease for its new link; the epoch. An older link is superseded."""
+    async def take(self, link: DaemonLink) -> Lease:
+        """Take the daemon's lease for its new link. An older link is superseded."""
         name = link.daemon_id
         lease, _ = await self._keeper.acquire(
             f"daemon/{name}",
@@ -88,7 +88,7 @@ class Links:
         self._planned.plan(link)
         log.info("daemon linked", extra={"daemon": name, "epoch": lease.epoch})
         await self._directory.notify()
-        return lease.epoch
+        return lease
 
     async def left(self, link: DaemonLink) -> None:
         """A link ended: give its lease up, unless a newer link took its place."""

@@ -82,7 +82,9 @@ def check_welcome(
     certificate: x509.Certificate, nonce: bytes, daemon: str, signature: bytes
 ) -> bool:
     """Whether whoever welcomes `daemon` holds the certificate's key; `nonce` is of its hello."""
-    return _signed_by(certificate, _lp(_WELCOME, nonce, daemon.encode()), signature)
+    return len(nonce) in NONCE_BYTES and _signed_by(
+        certificate, _lp(_WELCOME, nonce, daemon.encode()), signature
+    )
 
 
 def revocation_signature(key: ec.EllipticCurvePrivateKey, identity: str, before: int) -> bytes:

@@ -22,7 +22,7 @@ from carpal.v1 import types_pb2, vault_pb2
 
 FOLLOW_SECONDS = 1.0
 """Between looks for a newer list; what is revoked is cut off within five of them."""
-_TOLD_MAX = 1000
+TOLD_MAX = 1000
 """Servers that daemons are told of: one message must hold them."""
 
 
@@ -48,7 +48,7 @@ class Revocations:
     def servers(self) -> list[types_pb2.Revocation]:
         """Those of servers, which daemons meet; no tenant's own are among them."""
         found = [row for row in self._revoked.values() if is_server(row.identity)]
-        return sorted(found, key=lambda row: -row.before.seconds)[:_TOLD_MAX]
+        return sorted(found, key=lambda row: -row.before.seconds)[:TOLD_MAX]
 
     def take(self, signed: types_pb2.SignedBytes, ca: bytes) -> bool:
         """Hold a list, if it is by one of the CAs in PEM `ca`; False if it changes nothing.

@@ -50,7 +50,7 @@ _FLUSH = 2.0
 
 OnWelcome = Callable[[pb.Welcome], Awaitable[Identity]]
 """Says which brain it is."""
-OnRevocations = Callable[[Sequence[types_pb2.Revocation]], None]
+OnRevocations = Callable[[Sequence[types_pb2.Revocation]], Awaitable[None]]
 
 
 class BrainLink:
@@ -160,7 +160,7 @@ class BrainLink:
             case BrainsChanged(addresses):
                 self._on_brains(addresses)
             case RevocationsTold(rows):
-                self._on_revocations(rows)
+                await self._on_revocations(rows)
             case Abandoned(request_id):
                 self._abandon(request_id)
             case Contact(lease_left):

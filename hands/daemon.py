@@ -207,11 +207,11 @@ class Daemon:
 
         async def on_welcome(welcome: pb.Welcome) -> Identity:
             nonlocal brain
-            brain = self._check.welcomed(welcome, hello, me)
+            brain = await self._check.welcomed(welcome, hello, me)
             older, self._link = self._link, link
             self._address = address
-            self._status.linked(welcome.brain, address)
-            await self._on_welcome(welcome)
+            self._status.linked(brain.name, address)
+            self._on_welcome(welcome, brain)
             await greeting.aclose()
             if welcomed is not None:
                 welcomed.set()
@@ -219,8 +219,8 @@ class Daemon:
                 older.end("a newer link took its place")
             return brain
 
-        def on_revocations(rows: Sequence[types_pb2.Revocation]) -> None:
-            self._check.told(rows, me.ca)
+        async def on_revocations(rows: Sequence[types_pb2.Revocation]) -> None:
+            await self._check.told(rows, me.ca)
             if brain is not None:
                 self._check.check(brain)
 
@@ -253,9 +253,9 @@ class Daemon:
         self._dialling.told(brains)
         self._on_brains(brains)
 
-    async def _on_welcome(self, welcome: pb.Welcome) -> None:
+    def _on_welcome(self, welcome: pb.Welcome, brain: Identity) -> None:
         self._inventory.journal.keep_note(_LAST_EPOCH, str(welcome.epoch))
-        log.info("linked", extra={"brain": welcome.brain, "epoch": welcome.epoch})
+        log.info("linked", extra={"brain": brain.name, "epoch": welcome.epoch})
         self._backoff.works()
         self._told(welcome.brains)
         self._welcomed(welcome)

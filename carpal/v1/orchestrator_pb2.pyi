@@ -316,6 +316,7 @@ class Welcome(_message.Message):
     CERTIFICATE_FIELD_NUMBER: _builtins.int
     PROOF_FIELD_NUMBER: _builtins.int
     REVOCATIONS_FIELD_NUMBER: _builtins.int
+    TICKET_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     epoch: _builtins.int
     """Epoch of the `daemon/<id>` lease; the daemon obeys only the highest."""
@@ -348,6 +349,13 @@ class Welcome(_message.Message):
     def revocations(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Revocation]:
         """The brains and other servers that are revoked."""
 
+    @_builtins.property
+    def ticket(self) -> _types_pb2.SignedBytes:
+        """A serialized LeaseTicket, signed by sessiond, of the daemon's lease: that
+        `epoch` was granted, and to this brain. A daemon obeys no welcome without,
+        and does not ask when it expires, since an older one has a lower epoch.
+        """
+
     def __init__(
         self,
         *,
@@ -362,10 +370,11 @@ class Welcome(_message.Message):
         certificate: _builtins.bytes = ...,
         proof: _builtins.bytes = ...,
         revocations: _abc.Iterable[_types_pb2.Revocation] | None = ...,
+        ticket: _types_pb2.SignedBytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "server_time", b"server_time", "silence_limit", b"silence_limit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "server_time", b"server_time", "silence_limit", b"silence_limit", "ticket", b"ticket"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brain", b"brain", "brains", b"brains", "capabilities", b"capabilities", "certificate", b"certificate", "epoch", b"epoch", "heartbeat_interval", b"heartbeat_interval", "proof", b"proof", "protocol", b"protocol", "revocations", b"revocations", "server_time", b"server_time", "silence_limit", b"silence_limit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brain", b"brain", "brains", b"brains", "capabilities", b"capabilities", "certificate", b"certificate", "epoch", b"epoch", "heartbeat_interval", b"heartbeat_interval", "proof", b"proof", "protocol", b"protocol", "revocations", b"revocations", "server_time", b"server_time", "silence_limit", b"silence_limit", "ticket", b"ticket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -48,6 +48,7 @@ class OrchestratorStub:
       first message is not hello, or a second hello → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
       hello does not come within 5 s → UNAVAILABLE LINK_SILENT → dial again with backoff
       hello names another daemon than the certificate → PERMISSION_DENIED NAME_MISMATCH → use its own name
+      hello's nonce is not of 16 to 64 bytes → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
       no contract version in common → FAILED_PRECONDITION VERSION_UNSUPPORTED → upgrade the older end
       a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
       daemon is quarantined, or another machine of its name is linked → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
@@ -133,6 +134,7 @@ class OrchestratorAsyncStub(OrchestratorStub):
       first message is not hello, or a second hello → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
       hello does not come within 5 s → UNAVAILABLE LINK_SILENT → dial again with backoff
       hello names another daemon than the certificate → PERMISSION_DENIED NAME_MISMATCH → use its own name
+      hello's nonce is not of 16 to 64 bytes → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
       no contract version in common → FAILED_PRECONDITION VERSION_UNSUPPORTED → upgrade the older end
       a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
       daemon is quarantined, or another machine of its name is linked → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
@@ -227,6 +229,7 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
           first message is not hello, or a second hello → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
           hello does not come within 5 s → UNAVAILABLE LINK_SILENT → dial again with backoff
           hello names another daemon than the certificate → PERMISSION_DENIED NAME_MISMATCH → use its own name
+          hello's nonce is not of 16 to 64 bytes → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
           no contract version in common → FAILED_PRECONDITION VERSION_UNSUPPORTED → upgrade the older end
           a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
           daemon is quarantined, or another machine of its name is linked → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator

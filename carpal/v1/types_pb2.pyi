@@ -434,7 +434,7 @@ Global___LeaseInfo: _TypeAlias = LeaseInfo  # noqa: Y015
 
 @_typing.final
 class LeaseTicket(_message.Message):
-    """Proof, for the vault, that sessiond granted a lease."""
+    """Proof, for the vault and for daemons, that sessiond granted a lease."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -18,9 +18,10 @@ from carpal.identity import Identity, Role
 from carpal.link_terms import ATTACH
 from carpal.revocations import Revocations
 from carpal.server import Context, caller, not_built, serve
+from carpal.signed import sign
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, server_credentials
-from carpal.v1 import hand_pb2, orchestrator_pb2_grpc
+from carpal.v1 import hand_pb2, orchestrator_pb2_grpc, types_pb2
 from carpal.v1 import orchestrator_pb2 as pb
 from tests.hands.place import PATIENCE
 from tests.pace import SCALE
@@ -39,6 +40,8 @@ class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
         self.name = name
         self.files = IdentityFiles(Path())
         """Its identity."""
+        self.store = IdentityFiles(Path())
+        """That of the sessiond that granted it leases."""
         self.revocations = Revocations()
         self.address = ""
         self.lease_left = 10.0 * SCALE
@@ -129,6 +132,13 @@ class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
     def introduce(self, daemon: Identity, hello: pb.Hello, welcome: pb.Welcome) -> None:
         """Say in a welcome which brain this is."""
         Introduction(self.files, self.revocations).to(daemon, hello, welcome)
+        granted = types_pb2.LeaseTicket(
+            resource=f"daemon/{daemon.name}",
+            epoch=welcome.epoch,
+            holder=self.files.identity().uri,
+            workspace=daemon.workspace,
+        )
+        welcome.ticket.CopyFrom(ticket(self.store, granted))
 
     async def link(self) -> "Asked":
         """The next link that comes, open."""
@@ -175,6 +185,12 @@ class Asked:
         )
 
 
+def ticket(store: IdentityFiles, granted: types_pb2.LeaseTicket) -> types_pb2.SignedBytes:
+    """One that a sessiond signed."""
+    own = store.load()
+    return sign(own.key, own.chain, granted.SerializeToString())
+
+
 def _json(command: str) -> bytes:
     return json.dumps({"command": command}).encode()
 
@@ -184,17 +200,22 @@ async def brain(
     pki: Pki, name: str, listen: str = "127.0.0.1:0", *, kind: type[FakeBrain] = FakeBrain
 ) -> AsyncIterator[FakeBrain]:
     """A brain that serves."""
-    async with serving(pki.issue(Role.BRAIN, name), listen, kind=kind) as fake:
+    store = pki.issue(Role.SESSIOND, f"of-{name}")
+    async with serving(pki.issue(Role.BRAIN, name), store, listen, kind=kind) as fake:
         yield fake
 
 
 @asynccontextmanager
 async def serving(
-    files: IdentityFiles, listen: str = "127.0.0.1:0", *, kind: type[FakeBrain] = FakeBrain
+    files: IdentityFiles,
+    store: IdentityFiles,
+    listen: str = "127.0.0.1:0",
+    *,
+    kind: type[FakeBrain] = FakeBrain,
 ) -> AsyncIterator[FakeBrain]:
-    """The same, under an identity that there is."""
+    """The same, under an identity that there is, of a sessiond's."""
     fake = kind(files.identity().name)
-    fake.files = files
+    fake.files, fake.store = files, store
 
     def register(server: grpc.aio.Server) -> None:
         orchestrator_pb2_grpc.add_OrchestratorServicer_to_server(fake, server)

@@ -6,18 +6,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
+from brain.introduction import Introduction
 from carpal.errors import CarpalError, Revoked
 from carpal.identity import Identity, Role
 from carpal.process import only_error
-from carpal.proof import welcome_signature
-from carpal.revocations import revoked
+from carpal.proof import check_welcome, welcome_signature
+from carpal.revocations import Revocations, revoked
 from carpal.status import Reason
 from carpal.v1 import hand_pb2, types_pb2
 from carpal.v1 import orchestrator_pb2 as pb
-from hands import app
+from hands import app, brain_check
 from hands.brain_check import BrainCheck
-from tests.hands.fake_brain import FakeBrain, brain, serving
+from tests.hands.fake_brain import FakeBrain, brain, serving, ticket
 from tests.hands.machine import Machine
 from tests.hands.place import PATIENCE, Place, until
 from tests.hands.test_relink import Linking
@@ -112,7 +114,9 @@ class Impostor(FakeBrain):
         self.forge(daemon, hello, welcome)
 
 
-@pytest.mark.parametrize("what", ["nothing", "another's nonce", "for another", "no brain's"])
+@pytest.mark.parametrize(
+    "what", ["nothing", "another's nonce", "for another", "no brain's", "another name"]
+)
 async def test_a_welcome_without_a_good_proof_is_not_obeyed_and_another_brain_is_dialled(
     pki: Pki, place: Place, two: FakeBrain, what: str
 ) -> None:
@@ -128,6 +132,8 @@ async def test_a_welcome_without_a_good_proof_is_not_obeyed_and_another_brain_is
                 welcome.proof = welcome_signature(key, bytes(32), daemon.uri)
             elif what == "for another":
                 welcome.proof = welcome_signature(key, hello.nonce, daemon.uri + "x")
+            elif what == "another name":
+                welcome.brain = "brain-2"
             else:
                 welcome.certificate = eve.chain
                 welcome.proof = welcome_signature(eve.key, hello.nonce, daemon.uri)
@@ -138,6 +144,68 @@ async def test_a_welcome_without_a_good_proof_is_not_obeyed_and_another_brain_is
             await (await two.link()).ask(**ASKED)
         wrong = [error for error in linking.refused if error.reason is Reason.IDENTITY_INVALID]
         assert len(wrong) == liar.epoch
+
+
+@pytest.mark.parametrize(
+    "what", ["nothing", "signed by itself", "epoch", "resource", "holder", "workspace"]
+)
+async def test_a_welcome_at_an_epoch_that_no_sessiond_granted_is_not_obeyed_nor_remembered(
+    pki: Pki, place: Place, two: FakeBrain, what: str
+) -> None:
+    """Or a brain that was taken over could shut a daemon out for ever, by the highest there is."""
+    async with brain(pki, "brain-1", kind=Impostor) as liar:
+        assert isinstance(liar, Impostor)
+
+        def forge(daemon: Identity, hello: pb.Hello, welcome: pb.Welcome) -> None:
+            granted = types_pb2.LeaseTicket.FromString(welcome.ticket.payload)
+            welcome.epoch = granted.epoch = 2**64 - 1
+            if what == "nothing":
+                welcome.ClearField("ticket")
+            elif what == "signed by itself":
+                welcome.ticket.CopyFrom(ticket(liar.files, granted))
+            elif what == "epoch":
+                granted.epoch = 1
+                welcome.ticket.CopyFrom(ticket(liar.store, granted))
+            else:
+                setattr(granted, what, "another's")
+                welcome.ticket.CopyFrom(ticket(liar.store, granted))
+
+        liar.forge = forge
+        linking = Linking(place, pki.issue(Role.DAEMON, "d"), liar, two)
+        async with linking.running():
+            await (await two.link()).ask(**ASKED)
+        wrong = [error for error in linking.refused if error.reason is Reason.IDENTITY_INVALID]
+        assert len(wrong) == liar.epoch
+        assert all("ticket" in error.message for error in wrong)
+
+
+async def test_what_is_told_of_revocations_is_looked_at_up_to_a_bound_and_kept_when_it_is_true(
+    pki: Pki, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(brain_check, "TOLD_MAX", 3)
+    path = tmp_path / "revoked.bin"
+    check = BrainCheck(path)
+    made = [pki.issue(Role.BRAIN, f"b{number}").identity() for number in range(4)]
+    await check.told([types_pb2.Revocation(identity=one.uri) for one in made], pki.ca_pem)
+    assert not path.exists(), "nothing was true"
+    known = Revocations()
+    known.take(listed(pki, LATER, *(one.uri for one in made)), pki.ca_pem)
+    await check.told(known.servers(), pki.ca_pem)
+    kept = pb.Revocations.FromString(path.read_bytes()).revocations
+    assert len(kept) == 3
+
+
+@pytest.mark.parametrize("size", [15, 65])
+def test_a_nonce_that_is_too_short_or_too_long_proves_nothing_at_either_end(
+    pki: Pki, size: int
+) -> None:
+    me, daemon = pki.issue(Role.BRAIN, "brain-1"), pki.issue(Role.DAEMON, "d").identity()
+    with pytest.raises(CarpalError, match=r"hello\.nonce") as caught:
+        Introduction(me, Revocations()).to(daemon, pb.Hello(nonce=bytes(size)), pb.Welcome())
+    assert caught.value.reason is Reason.INVALID_FIELD
+    proof = welcome_signature(me.load().key, bytes(size), daemon.uri)
+    leaf = x509.load_pem_x509_certificate(me.load().chain)
+    assert not check_welcome(leaf, bytes(size), daemon.uri, proof)
 
 
 async def test_what_no_trusted_authority_signed_about_brains_is_not_believed(
@@ -160,7 +228,8 @@ async def test_a_link_lasts_no_longer_than_the_certificate_that_its_brain_showed
 ) -> None:
     """One that is revoked gets no other, whatever it does not say."""
     soon = datetime.now(UTC) + timedelta(seconds=3 * SCALE)
-    async with serving(pki.issue(Role.BRAIN, "brain-1", not_after=soon)) as ending:
+    ends = pki.issue(Role.BRAIN, "brain-1", not_after=soon)
+    async with serving(ends, pki.issue(Role.SESSIOND, "s")) as ending:
         linking = Linking(place, pki.issue(Role.DAEMON, "d"), ending)
         async with linking.running():
             await ending.link()

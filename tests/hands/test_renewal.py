@@ -90,7 +90,8 @@ async def domain(tmp_path: Path) -> AsyncIterator[Trust]:
 @pytest.fixture
 async def machine(domain: Trust, tmp_path: Path) -> AsyncIterator[Machine]:
     """A machine and its brain."""
-    async with serving(domain.identity(Role.BRAIN, "brain-1")) as brain:
+    me, store = domain.identity(Role.BRAIN, "brain-1"), domain.identity(Role.SESSIOND, "s")
+    async with serving(me, store) as brain:
         yield Machine(domain, tmp_path / "machine", brain)
 
 
