@@ -1,12 +1,13 @@
 """Whether a daemon that says hello may link here, and what it is told if so."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from brain.clones import Machine
 from brain.daemon_link import DaemonLink
 from brain.fleet import Fleet
-from brain.gate import Gate
+from brain.gate import Gate, answering
 from brain.hands_at import one
 from brain.introduction import Introduction
 from carpal.errors import refuse
@@ -20,7 +21,8 @@ HEARTBEAT = 5.0
 """Seconds between heartbeats on a link."""
 AT_ONCE = 32
 """Daemons that are admitted together. Thousands that come at once take turns, so that neither calls
-of those that are linked nor the renewal of their leases waits for all of them."""
+of those that are linked nor the renewal of their leases waits for all of them. A turn is a read and
+a lease at sessiond, and waits for no daemon."""
 
 
 class Admission:
@@ -47,6 +49,8 @@ class Admission:
         self._introduction = introduction
         self._heartbeat = heartbeat
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self._coming: dict[str, DaemonLink] = {}
+        """Each daemon's newest link that is not admitted yet."""
 
     async def admit(self, link: DaemonLink, hello: pb.Hello, protocol: int) -> pb.Welcome:
         """Register a daemon's link, or refuse it; an older link is superseded."""
@@ -56,17 +60,16 @@ class Admission:
                 Reason.NAME_MISMATCH,
                 f"hello says {hello.daemon_id!r}, the certificate {name!r}",
             )
-        if self._fleet.links.leaving:
-            raise refuse(Reason.UNAVAILABLE, "this brain stops", action="dial another brain")
-        async with self._turns:
-            await self.gate.check(
-                name,
-                workspace,
-                new=_machine(hello, hello.last_epoch),
-                first=self._first(name),
-                answers=lambda: self._answer(name, workspace),
-            )
-            lease = await self._fleet.links.take(link)
+        new = _machine(hello, hello.last_epoch)
+        with self._newest(link):
+            asked = self._first(name)
+            answers = await answering(asked, new, lambda: self._answer(name, workspace))
+            async with self._turns:
+                self._fleet.links.check_staying()
+                first = self._first(name)
+                heard = answers if first == asked else None
+                await self.gate.check(name, workspace, new=new, first=first, answers=heard)
+                lease = await self._fleet.links.take(link)
         if hello.unsettled:
             self._unsettled(name, workspace)
         welcome = pb.Welcome(
@@ -82,6 +85,19 @@ class Admission:
         welcome.server_time.GetCurrentTime()
         self._introduction.to(link.identity, hello, welcome)
         return welcome
+
+    @contextmanager
+    def _newest(self, link: DaemonLink) -> Iterator[None]:
+        """One link of a daemon is being admitted at a time: an older one ends."""
+        name = link.daemon_id
+        if older := self._coming.get(name):
+            older.end(refuse(Reason.LINK_SUPERSEDED, f"a newer link of {name} came"))
+        self._coming[name] = link
+        try:
+            yield
+        finally:
+            if self._coming[name] is link:
+                del self._coming[name]
 
     def _first(self, name: str) -> Machine | None:
         """The machine that has the daemon's link now, here or elsewhere."""

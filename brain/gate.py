@@ -63,17 +63,18 @@ class Gate:
         *,
         new: Machine,
         first: Machine | None,
-        answers: Callable[[], Awaitable[object]],
+        answers: bool | None,
     ) -> None:
         """DAEMON_QUARANTINED unless a daemon that says hello may link.
 
-        `first` is who has the link now; `answers` asks it for anything.
+        `first` is who has the link now; `answers` is what `answering` said of that very link.
+        UNAVAILABLE when it is to be asked and was not: it linked a moment ago.
         """
         record, version = await self._find(name, workspace)
         record.check(name, new)
-        verdict = judge(first, new)
+        verdict = judge(first, new, answers)
         if verdict is Verdict.ASK:
-            verdict = judge(first, new, await _is_alive(answers))
+            raise refuse(Reason.UNAVAILABLE, f"another link of {name} came at the same time")
         if verdict is Verdict.CLONE and first is not None:
             reason = (
                 f"{describe(first, new)} has its identity while the first is linked; until it is "
@@ -137,10 +138,18 @@ def refused(name: str, why: str) -> CarpalError:
     )
 
 
-async def _is_alive(answers: Callable[[], Awaitable[object]]) -> bool:
+async def answering(
+    first: Machine | None, new: Machine, ask: Callable[[], Awaitable[object]]
+) -> bool | None:
+    """Whether the daemon that is linked now still answers; None where nobody needs to know.
+
+    `ask` asks it for anything. Takes up to ANSWER_LIMIT.
+    """
+    if judge(first, new) is not Verdict.ASK:
+        return None
     try:
         async with asyncio.timeout(ANSWER_LIMIT):
-            await answers()
+            await ask()
     except (TimeoutError, CarpalError):
         return False
     return True

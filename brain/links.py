@@ -68,8 +68,18 @@ class Links:
         """Of the link that the daemon has here."""
         return self._leases[name].epoch
 
+    def check_staying(self) -> None:
+        """UNAVAILABLE once this brain leaves: no link is taken any more."""
+        if self.leaving:
+            raise refuse(Reason.UNAVAILABLE, "this brain stops", action="dial another brain")
+
     async def take(self, link: DaemonLink) -> Lease:
-        """Take the daemon's lease for its new link. An older link is superseded."""
+        """Take the daemon's lease for its new link. An older link is superseded.
+
+        UNAVAILABLE once this brain leaves, also if it began to meanwhile: a link that is not
+        welcomed yet heard of no drain.
+        """
+        self.check_staying()
         name = link.daemon_id
         lease, _ = await self._keeper.acquire(
             f"daemon/{name}",
@@ -88,6 +98,9 @@ class Links:
         self._planned.plan(link)
         log.info("daemon linked", extra={"daemon": name, "epoch": lease.epoch})
         await self._directory.notify()
+        if self.leaving:
+            await self.left(link)
+            self.check_staying()
         return lease
 
     async def left(self, link: DaemonLink) -> None:
