@@ -10,7 +10,7 @@ from contextlib import aclosing
 
 from brain.driver import Driver
 from brain.fleet import Fleet
-from brain.hand_line import HandLine
+from brain.hand_line import HAND_IS_GONE, HandLine
 from brain.results import gone, result_event, settled, word
 from brain.transcript import Call, Hand, New
 from brain.watch import WatchHub
@@ -23,8 +23,6 @@ from carpal.v1 import hand_pb2, orchestrator_pb2
 
 log = logging.getLogger(__name__)
 
-HAND_IS_GONE = {Reason.HAND_NOT_FOUND, Reason.HAND_GONE}
-"""What a daemon says that has nothing of a hand any more."""
 _OF_THIS_BRAIN = {
     Reason.IDENTITY_INVALID, Reason.CERTIFICATE_EXPIRED, Reason.IDENTITY_REVOKED,
     Reason.ROLE_NOT_ALLOWED,

@@ -9,11 +9,11 @@ only then acknowledge. Asking again is always safe: the hand answers a
 import asyncio
 import logging
 
-from brain.call_on_hand import HAND_IS_GONE, CallOnHand
+from brain.call_on_hand import CallOnHand
 from brain.driver import Driver
 from brain.fleet import Fleet
-from brain.hand_line import HandLine
-from brain.late import hear_late
+from brain.hand_line import HAND_IS_GONE, HandLine
+from brain.late import hear_late, to_hear
 from brain.provision import Provisioner
 from brain.results import gone, parted, settled
 from brain.transcript import Call, Hand, New
@@ -89,8 +89,7 @@ class Calls:
 
     async def _hear(self, hand: Hand) -> None:
         line = self._line(hand)
-        asked = {call.call_id for call in self._driver.transcript.given_up_calls(hand)}
-        if asked <= line.heard and hand.hand_id in self._freed and not line.to_free:
+        if hand.hand_id in self._freed and not line.to_free and not to_hear(line, self._driver):
             return
         try:
             await hear_late(line, self._driver)
@@ -98,7 +97,7 @@ class Calls:
             log.info("hand not heard", extra={"hand": hand.hand_id, "error": str(error)})
             if not isinstance(error, CarpalError) or error.reason not in HAND_IS_GONE:
                 return
-        line.heard |= asked
+            line.heard.update(call.call_id for call in to_hear(line, self._driver))
         self._freed.add(hand.hand_id)
 
     async def _settle_row(self, row: list[Call]) -> None:

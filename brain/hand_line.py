@@ -14,13 +14,18 @@ from brain.fleet import Fleet
 from brain.hands_at import one
 from brain.provision import driver_of
 from brain.transcript import Call, Hand
-from carpal.errors import CarpalError, Unreachable
+from carpal.errors import CarpalError
+from carpal.status import Reason
 from carpal.v1 import hand_pb2
 
 log = logging.getLogger(__name__)
 
 ACKNOWLEDGED_AT_ONCE = 100
 """The newest results to acknowledge in one request; what is older is freed at the release."""
+
+
+HAND_IS_GONE = {Reason.HAND_NOT_FOUND, Reason.HAND_GONE}
+"""What a daemon says that has nothing of a hand any more."""
 
 
 class HandLine:
@@ -38,7 +43,7 @@ class HandLine:
         self.heard: set[str] = set()
         """Calls the log gave up of which it said what it knows, if that was no news."""
         self.to_free: dict[str, None] = {}
-        """Calls that it was to free while it was out of reach, oldest first."""
+        """Calls that it was to free and did not yet, oldest first."""
 
     async def claim(self, call_ids: list[str]) -> hand_pb2.ClaimResponse:
         """Raise the session's epoch at the hand, and learn the state of calls.
@@ -74,22 +79,34 @@ class HandLine:
         await one(self.ask("cancel", request))
 
     async def acknowledge(self, call_ids: list[str]) -> None:
-        """Let the hand free what is in the log, and what it was not told before."""
+        """Let the hand free what is in the log, and what it did not free before.
+
+        What it refuses to free stays in `to_free`.
+        """
         self.to_free |= dict.fromkeys(call_ids)
         telling = list(self.to_free)[-ACKNOWLEDGED_AT_ONCE:]
-        if not telling:
-            return
+        self.to_free = dict.fromkeys(telling)
+        if telling and await self._free(telling) is Reason.CALL_RUNNING:
+            # It frees all or none, and one of them has not ended yet.
+            for call_id in telling:
+                if await self._free([call_id]) not in (None, Reason.CALL_RUNNING):
+                    return
+
+    async def _free(self, call_ids: list[str]) -> Reason | None:
+        """Have it free these, all or none; why not, if it did not."""
         request = hand_pb2.AcknowledgeRequest(
-            driver=driver_of(self._driver), hand_id=self.hand.hand_id, call_ids=telling
+            driver=driver_of(self._driver), hand_id=self.hand.hand_id, call_ids=call_ids
         )
         try:
             await one(self.ask("acknowledge", request))
         except CarpalError as error:
             log.info("not acknowledged", extra={"hand": self.hand.hand_id, "error": str(error)})
-            if isinstance(error, Unreachable):
-                self.to_free = dict.fromkeys(telling)
-                return
-        self.to_free.clear()
+            if error.reason in HAND_IS_GONE:
+                self.to_free.clear()
+            return error.reason
+        for call_id in call_ids:
+            self.to_free.pop(call_id, None)
+        return None
 
     async def ask(self, arm: str, request: Message) -> AsyncGenerator[Any, None]:
         """One request of the Hand service, wherever the daemon's link is."""

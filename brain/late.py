@@ -23,17 +23,25 @@ log = logging.getLogger(__name__)
 
 END_LIMIT = 30.0
 """Seconds for a call to end that was just cancelled: its grace, a sweep, a slow link."""
+HEARD_AT_ONCE = 100
+"""Calls a hand is asked about at one look; of the others at the next."""
 _NO_NEWS = (hand_pb2.OUTCOME_INTERRUPTED, hand_pb2.OUTCOME_LOST)
 """Outcomes that say no more than the log does already."""
+
+
+def to_hear(line: HandLine, driver: Driver) -> list[Call]:
+    """The calls of a hand that were given up, and of which it did not say what it knows."""
+    return [c for c in driver.transcript.given_up_calls(line.hand) if c.call_id not in line.heard]
 
 
 async def hear_late(line: HandLine, driver: Driver, end_limit: float = END_LIMIT) -> None:
     """Ask a hand for the calls that were given up; end it when the log lost it for good.
 
     Raises what asking it raises, and TimeoutError when a call does not end in `end_limit`
-    seconds; asking again is safe.
+    seconds; asking again is safe. There may be more `to_hear` then.
     """
-    calls = driver.transcript.given_up_calls(line.hand)
+    asked = to_hear(line, driver)
+    calls = asked[:HEARD_AT_ONCE]
     claim = await line.claim([call.call_id for call in calls])
     for call, told in zip(calls, claim.calls, strict=True):
         async with asyncio.timeout(end_limit):
@@ -42,11 +50,12 @@ async def hear_late(line: HandLine, driver: Driver, end_limit: float = END_LIMIT
             await driver.append(late_event(call, line.hand, result), wake=True)
     settled = driver.transcript.settled_calls(line.hand)
     await line.acknowledge([call.call_id for call in (*settled, *calls)])
-    if line.hand.given_up:
+    if line.hand.given_up and len(calls) == len(asked):
         request = hand_pb2.ReleaseRequest(driver=driver_of(driver), hand_id=line.hand.hand_id)
         await one(line.ask("release", request))
         name = {"hand_id": line.hand.hand_id, "name": line.hand.name}
         await driver.append(New("hand.released", name))
+    line.heard.update(call.call_id for call in calls)
 
 
 async def _truth(

@@ -39,10 +39,6 @@ KNOWN_TYPES = frozenset(
 """Event types this brain understands."""
 
 
-_GIVEN_UP = 100
-"""The newest calls that were given up, of which their hands are still asked."""
-
-
 @dataclass(frozen=True)
 class Entry:
     """An event, its data parsed."""
@@ -369,8 +365,6 @@ class Transcript:
         del self._open[call.call_id]
         if entry.data.get("given_up"):
             self._given_up[call.call_id] = call
-            if len(self._given_up) > _GIVEN_UP:
-                del self._given_up[next(iter(self._given_up))]
         self.inputs.append(entry)
         hand = self.hands.get(entry.data.get("hand_id", ""))
         if hand is not None:

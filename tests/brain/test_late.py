@@ -6,12 +6,13 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 
 from brain.calls import Calls
 from brain.context import whole
 from brain.fleet import ORPHAN_MARGIN
 from brain.hand_line import HandLine
-from brain.late import hear_late
+from brain.late import HEARD_AT_ONCE, hear_late
 from brain.results import settled
 from brain.returned import waits
 from brain.transcript import New
@@ -256,7 +257,62 @@ async def test_a_lost_hand_of_which_its_daemon_has_nothing_is_asked_once(driven:
     assert driven.hands.arms() == ["claim"]
 
 
-def test_calls_that_were_given_up_are_forgotten_with_their_hand_and_the_oldest_before() -> None:
+async def test_of_many_calls_given_up_the_first_which_may_still_run_is_cancelled_and_all_are_heard(
+    driven: Stage,
+) -> None:
+    await driven.hand(deadline=0.1 - ORPHAN_MARGIN)
+    calls = [await driven.call(earlier=True) for _ in range(HEARD_AT_ONCE + 1)]
+    driven.hands.linked = False
+    await driven.settle(*calls)
+    driven.hands.linked = True
+    running = info(calls[0], hand_pb2.CALL_STATE_RUNNING)
+    driven.hands.states[calls[0]] = running
+    driven.hands.script["execute"] = [[result("[cancelled]", hand_pb2.OUTCOME_CANCELLED)]]
+    await driven.calls.hear_all()
+    assert [request.call_id for request in driven.hands.asked_for("cancel")] == calls
+    assert late(driven, calls[0]) is not None
+    assert late(driven, calls[-1]) is None
+    await driven.calls.hear_all()
+    await driven.calls.hear_all()
+    assert all(late(driven, call_id) for call_id in calls)
+    assert [len(request.call_ids) for request in driven.hands.asked_for("claim")] == [100, 1]
+
+
+async def test_what_a_hand_refuses_to_free_is_told_again_until_it_is_freed(driven: Stage) -> None:
+    await driven.hand()
+    await driven.calls.claim_all()
+    call_id = await driven.call()
+    driven.hands.script["acknowledge"] = [refuse(Reason.INTERNAL, "the daemon broke")]
+    await driven.settle(call_id)
+    for _ in range(3):
+        await driven.calls.claim_all()
+    assert acknowledged(driven) == [[call_id], [call_id]]
+
+
+async def test_one_call_that_still_runs_keeps_no_other_result_from_being_freed(
+    driven: Stage,
+) -> None:
+    await driven.hand()
+    line = HandLine(driven.driver.transcript.hands["hand_1"], driven.driver, driven.fleet)
+    running = refuse(Reason.CALL_RUNNING, "call 'b' has no result yet")
+    done: list[Message] = [hand_pb2.AcknowledgeResponse()]
+    driven.hands.script["acknowledge"] = [running, done, running, done]
+    await line.acknowledge(["a", "b", "c"])
+    assert acknowledged(driven) == [["a", "b", "c"], ["a"], ["b"], ["c"]]
+    assert list(line.to_free) == ["b"]
+    await line.acknowledge([])
+    assert not line.to_free
+
+
+async def test_what_a_hand_was_to_free_is_forgotten_when_the_hand_is_gone(driven: Stage) -> None:
+    await driven.hand()
+    line = HandLine(driven.driver.transcript.hands["hand_1"], driven.driver, driven.fleet)
+    driven.hands.script["acknowledge"] = [refuse(Reason.HAND_GONE, "it ended")]
+    await line.acknowledge(["a"])
+    assert not line.to_free
+
+
+def test_calls_that_were_given_up_are_all_kept_and_forgotten_with_their_hand() -> None:
     log = Log()
     log.say("go")
     log.provision("h1")
@@ -267,8 +323,8 @@ def test_calls_that_were_given_up_are_forgotten_with_their_hand_and_the_oldest_b
         call = log.transcript.calls[calls[-1]]
         told = settled(call, "interrupted", "silent", hand, given_up=True)
         log.add(told.type, told.data)
-    assert [call.call_id for call in log.transcript.given_up_calls(hand)] == calls[50:]
-    assert [call.call_id for call in log.transcript.settled_calls(hand)] == calls[:50]
+    assert [call.call_id for call in log.transcript.given_up_calls(hand)] == calls
+    assert not log.transcript.settled_calls(hand), "what runs on has nothing to free"
     log.add("hand.released", {"hand_id": "h1", "name": "shell"})
     assert not log.transcript.given_up_calls(hand)
 
