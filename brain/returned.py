@@ -17,7 +17,7 @@ from brain.fleet import Fleet
 from brain.hands_at import one
 from brain.leases import is_live
 from carpal.client import rpc_errors
-from carpal.errors import CarpalError
+from carpal.errors import CarpalError, Unreachable
 from carpal.ids import new_id
 from carpal.v1 import hand_pb2, session_pb2, session_pb2_grpc, types_pb2
 
@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 RETURNED = "returned"
 """The `kind` of the `hand.event`."""
 _AT_ONCE = 8
-"""Daemons asked at a time: all of them may come back in one moment."""
+"""Questions at a time, in turns: all daemons may come back in one moment, with many hands."""
 _AGAIN = 5.0
-"""Seconds between looks at a session that somebody drives."""
+"""Seconds between looks at a session that somebody drives, or of which the store said nothing."""
 _LOOKS = 24
 _STORE_LIMIT = 10.0
 """Seconds sessiond has to answer."""
@@ -90,8 +90,7 @@ class Returns:
             log.info("hands not listed", extra={"daemon": daemon, "error": str(error)})
             return
         for _ in range(_LOOKS):
-            async with self._slots:
-                told = [each for each in told if await self._is_driven(each, workspace, daemon)]
+            told = [each for each in told if await self._is_open(each, workspace, daemon)]
             if not told:
                 return
             await asyncio.sleep(_AGAIN)
@@ -111,24 +110,30 @@ class Returns:
             log.warning("not all hands are looked at", extra={"daemon": daemon, "hands": len(told)})
         return told[:_TOLD]
 
-    async def _is_driven(self, told: Told, workspace: str, daemon: str) -> bool:
-        """Whether a session's driver is to hear of a hand; without one it is woken, if it must.
+    async def _is_open(self, told: Told, workspace: str, daemon: str) -> bool:
+        """Whether to look again: a session's driver is to hear of a hand, or the store is away.
 
-        Whose hands a daemon has is its own word: of another workspace's it is not believed.
+        Without a driver it is woken, if it must be. Whose hands a daemon has is its own word: of
+        another workspace's it is not believed.
         """
         try:
-            with rpc_errors("sessiond"):
-                request = session_pb2.GetSessionRequest(session_id=told.session_id)
-                found = await self._sessions.GetSession(request, timeout=_STORE_LIMIT)
-                if found.session.workspace != workspace:
-                    return False
-                if not await self._waits(told.session_id, told.hand_id):
-                    return False
-                if is_live(found.session.lease):
-                    return True
-                await self._wake(told.session_id, daemon, told.hand_id)
+            async with self._slots:
+                with rpc_errors("sessiond"):
+                    return await self._look_at(told, workspace, daemon)
         except CarpalError as error:
             log.info("session not woken", extra={"session": told.session_id, "error": str(error)})
+            return isinstance(error, Unreachable)
+
+    async def _look_at(self, told: Told, workspace: str, daemon: str) -> bool:
+        request = session_pb2.GetSessionRequest(session_id=told.session_id)
+        found = await self._sessions.GetSession(request, timeout=_STORE_LIMIT)
+        if found.session.workspace != workspace:
+            return False
+        if not await self._waits(told.session_id, told.hand_id):
+            return False
+        if is_live(found.session.lease):
+            return True
+        await self._wake(told.session_id, daemon, told.hand_id)
         return False
 
     async def _waits(self, session_id: str, hand_id: str) -> bool:

@@ -10,6 +10,8 @@ import pytest
 
 from brain.fleet import Fleet
 from brain.returned import _AT_ONCE, Returns
+from carpal.errors import refuse
+from carpal.status import Reason
 from carpal.v1 import hand_pb2, session_pb2, session_pb2_grpc, types_pb2
 from tests.hands.place import until
 
@@ -48,6 +50,7 @@ class Sessions:
     def __init__(self) -> None:
         self.looked = self.looking = self.most = 0
         self.woken: list[session_pb2.EmitEventRequest] = []
+        self.away = False
 
     async def GetSession(self, _request: object, **_: float) -> session_pb2.GetSessionResponse:
         """Whose it is."""
@@ -56,6 +59,8 @@ class Sessions:
         await asyncio.sleep(0)
         self.looking -= 1
         self.looked += 1
+        if self.away:
+            raise refuse(Reason.UNREACHABLE, "sessiond restarts")
         return session_pb2.GetSessionResponse(session=types_pb2.SessionInfo(workspace="ours"))
 
     async def GetEvents(self, _request: object, **_: float) -> session_pb2.GetEventsResponse:
@@ -116,6 +121,31 @@ async def test_a_daemon_that_links_again_and_again_is_looked_at_once_for_its_new
         await turns()
         assert (fleet.most, fleet.asked[-2:]) == (1, ["link 99", "ours"])
         assert (len(sessions.woken), returns._looks) == (1, {})
+
+
+async def test_a_session_of_which_the_store_says_nothing_now_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("brain.returned._AGAIN", 0.01)
+    fleet, sessions = Returning("s"), Sessions()
+    sessions.away = True
+    async with looking(fleet, sessions) as returns:
+        returns.came("d", "ours")
+        await until(lambda: sessions.looked, "it did not look")
+        sessions.away = False
+        await until(lambda: sessions.woken, "it did not look again")
+        assert len(sessions.woken) == 1
+
+
+async def test_daemons_with_many_hands_keep_no_other_waiting() -> None:
+    fleet, sessions = Returning(*(f"s{n}" for n in range(500))), Sessions()
+    async with looking(fleet, sessions) as returns:
+        for daemon in range(_AT_ONCE):
+            returns.came(f"d{daemon}", "ours")
+        await until(lambda: sessions.looked, "it did not look")
+        returns.came("last", "ours")
+        await until(lambda: any(b"last" in w.event.data for w in sessions.woken), "it waits")
+        assert len(sessions.woken) < _AT_ONCE * 100
 
 
 async def test_many_daemons_with_many_hands_are_looked_at_a_few_at_a_time() -> None:
