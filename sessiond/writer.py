@@ -177,9 +177,14 @@ class Writer:
         In this order, since who is woken first runs first: an ack must not wait until tails
         have sent what it acknowledges.
         """
-        for job in jobs:
-            job.answer(job.outcome)
-        self._give_room(sum([job.size for job in jobs]))
+        try:
+            for job in jobs:
+                try:
+                    job.answer(job.outcome)
+                except Exception as error:  # noqa: BLE001 - the others wait too
+                    _log.error("a caller was not answered", exc_info=error)
+        finally:
+            self._give_room(sum([job.size for job in jobs]))
         for listener in self._listeners:
             listener(changes)
 

@@ -220,6 +220,28 @@ async def test_a_watcher_that_fails_leaves_no_caller_waiting(writer: Writer) -> 
     assert len(reported) == 1
 
 
+async def test_an_answer_that_fails_leaves_no_other_caller_waiting_and_keeps_no_room(
+    writer: Writer, gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(outcome: object) -> None:
+        raise ZeroDivisionError
+
+    gate.open.clear()
+    async with asyncio.timeout(WAIT):
+        first = asyncio.create_task(writer.run(says("a"), 90_000))
+        await asyncio.to_thread(gate.reached.wait, WAIT)
+        gate.open.set()
+        await first
+        gate.open.clear()
+        await writer.submit(says("b"), fails, 90_000)
+        third = asyncio.create_task(writer.run(says("c")))
+        await asyncio.sleep(0)
+        gate.open.set()
+        assert (await third).first.position == 3
+        assert (await writer.run(says("d"), 90_000)).first.position == 4, "there is room"
+    assert "a caller was not answered" in caplog.text
+
+
 async def test_bytes_in_flight_are_bounded_and_taken_in_order(
     writer: Writer, gate: Gate, desk: Desk
 ) -> None:
