@@ -41,6 +41,7 @@ class Revoker:
         self._store = store
         self._now = now
         self._signatures: dict[tuple[bytes, str, int], bytes] = {}
+        """Of what was in the last list, which is made again and again."""
         self._listed: tuple[int, bytes, datetime, types_pb2.SignedBytes] | None = None
 
     def by_operator(self, operator: Identity, uri: str, reason: str) -> None:
@@ -87,23 +88,22 @@ class Revoker:
             if (known, signer) == (version, authority.der) and abs(now - issued) < _FRESH:
                 return answer
         told = pb.RevocationList(version=version, issued=_timestamp(now))
+        kept: dict[tuple[bytes, str, int], bytes] = {}
         for row in self._store.revocations_since(int((now - _LISTED).timestamp())):
+            key = (authority.der, row.identity, row.before)
+            kept[key] = self._signatures.get(key) or revocation_signature(
+                authority.key, row.identity, row.before
+            )
             told.revocations.add(
                 identity=row.identity,
                 before=Timestamp(seconds=row.before),
                 reason=row.reason,
-                signature=self._signature(authority, row.identity, row.before),
+                signature=kept[key],
             )
+        self._signatures = kept
         answer = signed.sign(authority.key, authority.pem, told.SerializeToString())
         self._listed = (version, authority.der, now, answer)
         return answer
-
-    def _signature(self, authority: ca.Authority, uri: str, before: int) -> bytes:
-        """Of one revocation. Kept: the list is made again and again."""
-        key = (authority.der, uri, before)
-        if key not in self._signatures:
-            self._signatures[key] = revocation_signature(authority.key, uri, before)
-        return self._signatures[key]
 
     def _revoke(self, uri: str, reason: str, revoker: str) -> None:
         now = self._now()

@@ -161,6 +161,7 @@ async def test_what_has_expired_leaves_the_list_and_is_still_not_renewed(
     domain.clock.offset = 2 * LEAF_LIFETIME + timedelta(minutes=1)
     after = await listed(operator)
     assert (after.version, list(after.revocations)) == (version, [])
+    assert not domain.service._revoker._signatures, "they are kept as long as they are listed"
     with caplog.at_level(logging.WARNING), pytest.raises(Denied):
         await sign(brain, by_key(daemon, new_request()))
     assert "revoked" in {getattr(record, "why", None) for record in caplog.records}
