@@ -63,6 +63,9 @@ class Renewals:
         self.sizes: list[int] = []
         self.renewed = asyncio.Condition()
         self.broken = False
+        self.refused = ""
+        """A lease whose whole batch fails."""
+        self.refusals = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stub, name)
@@ -74,6 +77,11 @@ class Renewals:
             raise grpc.aio.AioRpcError(
                 grpc.StatusCode.DEADLINE_EXCEEDED, grpc.aio.Metadata(), grpc.aio.Metadata()
             )
+        if self.refused in [lease.resource for lease in request.leases]:
+            self.refusals += 1
+            raise grpc.aio.AioRpcError(
+                grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata()
+            )
         told = await self._stub.RenewLease(request, timeout=timeout)
         async with self.renewed:
             self.sizes.append(len(request.leases))
@@ -81,7 +89,7 @@ class Renewals:
         return told
 
 
-async def test_all_that_is_held_is_renewed_in_one_call(sessions: Serving) -> None:
+async def test_what_fits_is_renewed_in_one_call(sessions: Serving) -> None:
     for name in ("sesn_1", "sesn_2"):
         await create(sessions, name)
     stub = Renewals(await sessions.brain())
@@ -109,6 +117,22 @@ async def test_more_leases_than_one_call_takes_are_all_renewed(sessions: Serving
         await stub.renewed.wait_for(lambda: sum(stub.sizes) >= 2 * len(leases))
     assert not any(lease.lost.is_set() for lease in leases)
     assert max(stub.sizes) <= TOGETHER
+
+
+async def test_a_batch_that_is_not_renewed_costs_no_other_its_leases(sessions: Serving) -> None:
+    stub: Any = Renewals(await sessions.brain())
+    keeper = LeaseKeeper(stub, 20 * TERM)
+    taking = (keeper.acquire(f"daemon/d{n}", takeover=True, workspace="w") for n in range(TOGETHER))
+    first = [lease for lease, _ in await asyncio.gather(*taking)]
+    other, _ = await keeper.acquire("daemon/other", takeover=True, workspace="w")
+    stub.refused = first[0].resource
+    keeper.term = TERM
+    async with renewing(keeper), stub.renewed:
+        await stub.renewed.wait_for(lambda: stub.refusals >= 2 and stub.sizes.count(1) >= 3)
+        assert set(stub.sizes) == {1}
+        stub.refused = ""
+        await stub.renewed.wait_for(lambda: TOGETHER in stub.sizes)
+    assert not any(lease.lost.is_set() for lease in [other, *first])
 
 
 async def test_a_lease_that_cannot_be_renewed_is_lost_before_it_ends_at_sessiond(
