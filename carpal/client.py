@@ -46,7 +46,8 @@ _BETWEEN_SERVERS = [
     ("grpc.keepalive_permit_without_calls", 1),
 ]
 """A session stands still while the way to its hand or its log is half open, and its lease lasts
-10 s. A pause of some seconds, or an answer behind some megabytes, is no dead path."""
+10 s. A pause of some seconds is no dead path. The answer to a ping comes behind what its socket
+holds already: a path that needs more than 5 s for that, some MB at below 1 MB/s, counts as dead."""
 
 _CONNECT_MS = 20_000
 """Thousands of daemons that dial one brain at once are let in in turns of a millisecond or two

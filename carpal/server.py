@@ -39,16 +39,16 @@ else:
 _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
-    # Clients ping every 30 s, with or without calls; a default server would
-    # answer "too many pings" and cut them off.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    # This end pings too, and gives up who does not answer within 40 s. The other server that
+    # dialled notices sooner, and dials anew.
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
-    # A busy stream makes a client's gRPC ping to measure the path; three such
-    # pings between two of our writes are no abuse, and must not cut it off.
+    # Other servers ping every 2 s and everyone else every 30 s, with or without calls; and a busy
+    # stream makes a client's gRPC ping to measure the path. However many pings come, that is no
+    # abuse: a default server answers "too many pings" after three, and cuts the caller off.
     ("grpc.http2.max_ping_strikes", 0),
     # Beyond 1,000 RPCs that wait to be taken, gRPC cancels some at random: a burst of tails,
     # or of daemons, would lose a part of itself without a word.
