@@ -6,7 +6,7 @@ A link lasts no longer than its lease: who takes the lease has the daemon.
 import asyncio
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 
 from brain import drains
 from brain.daemon_link import DaemonLink
@@ -38,7 +38,7 @@ class Links:
         self._planned = planned
         self._links: dict[str, DaemonLink] = {}
         self._leases: dict[str, Lease] = {}
-        self._watching: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.leaving = False
         """No link is taken any more."""
         self._emptied = asyncio.Event()
@@ -92,9 +92,7 @@ class Links:
         if older := self._links.get(name):
             older.end(refuse(Reason.LINK_SUPERSEDED, f"a newer link of {name} came"))
         self._links[name], self._leases[name] = link, lease
-        watching = asyncio.create_task(self._end_with(link, lease))
-        self._watching.add(watching)
-        watching.add_done_callback(self._watching.discard)
+        self._start(self._end_with(link, lease))
         self._planned.plan(link)
         log.info("daemon linked", extra={"daemon": name, "epoch": lease.epoch})
         await self._directory.notify()
@@ -104,7 +102,10 @@ class Links:
         return lease
 
     async def left(self, link: DaemonLink) -> None:
-        """A link ended: give its lease up, unless a newer link took its place."""
+        """A link ended: give its lease up, unless a newer link took its place.
+
+        Also when who waits for it is cancelled, as an RPC is whose caller is gone.
+        """
         self._planned.forget(link)
         name = link.daemon_id
         if self._links.get(name) is not link:
@@ -114,6 +115,9 @@ class Links:
             self._emptied.set()
         lease = self._leases.pop(name)  # before any wait: a newer link may come meanwhile
         log.info("daemon gone", extra={"daemon": name})
+        await asyncio.shield(self._start(self._give_up(lease)))
+
+    async def _give_up(self, lease: Lease) -> None:
         await self._directory.notify()
         await self._keeper.release(lease)
 
@@ -121,6 +125,12 @@ class Links:
         """A link lasts no longer than its lease: another brain has the daemon, or none may."""
         await lease.lost.wait()
         link.end(refuse(Reason.LINK_SUPERSEDED, f"the lease of {link.daemon_id} is another's now"))
+
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def _taken(self, lease: types_pb2.LeaseInfo) -> None:
         """Another brain has a daemon's lease: the link here is over, before renewing says so."""

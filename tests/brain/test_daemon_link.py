@@ -60,6 +60,16 @@ async def test_a_link_that_ends_fails_what_is_open_and_gives_its_lease_up(one: B
     assert caught.value.reason is Reason.DAEMON_NOT_LINKED
 
 
+async def test_a_lease_is_given_up_also_when_the_rpc_is_cancelled_meanwhile(one: Brain) -> None:
+    async with linked(one):
+        link = one.fleet.links.get("d1")
+        assert link is not None
+        leaving = asyncio.create_task(one.fleet.links.left(link))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await one.sees(lambda fleet: not fleet.directory.daemons["d1"].live)
+
+
 async def test_another_workspace_has_no_way_to_a_daemon(one: Brain) -> None:
     async with linked(one):
         with pytest.raises(CarpalError) as caught:
