@@ -120,6 +120,27 @@ class Spooled:
     end: int
 
 
+class Change(StrEnum):
+    """What happened to a file."""
+
+    CREATED = "created"
+    CHANGED = "changed"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """What a call did to one file of the workspace."""
+
+    path: str
+    """From the workspace on."""
+    kind: Change
+    size: int = 0
+    """Bytes; of a removed file none."""
+    digest: bytes = b""
+    """SHA-256 of its content; empty when it was too large to read, or removed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """How a call ended. `content` is the string the tool returns, never empty."""
@@ -135,6 +156,10 @@ class Result:
     """Unix time."""
     elapsed: float = 0.0
     """Seconds, on a monotonic clock."""
+    files: Sequence[FileChange] = ()
+    """What the call did to the workspace, where the hand follows that."""
+    files_omitted: int = 0
+    """Changes beyond those in `files`."""
 
 
 Step = Started | Output | Spooled | Result

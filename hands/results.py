@@ -4,7 +4,7 @@ import hashlib
 
 from carpal.link_sizes import fitting_result
 from carpal.v1 import hand_pb2 as pb
-from hands.api import Outcome, Result
+from hands.api import Change, Outcome, Result
 
 OUTCOMES: dict[str, pb.Outcome.ValueType] = {
     Outcome.OK: pb.OUTCOME_OK,
@@ -13,6 +13,12 @@ OUTCOMES: dict[str, pb.Outcome.ValueType] = {
     Outcome.TIMED_OUT: pb.OUTCOME_TIMED_OUT,
     Outcome.INTERRUPTED: pb.OUTCOME_INTERRUPTED,
     Outcome.LOST: pb.OUTCOME_LOST,
+}
+
+CHANGES: dict[str, pb.FileChangeKind.ValueType] = {
+    Change.CREATED: pb.FILE_CHANGE_KIND_CREATED,
+    Change.CHANGED: pb.FILE_CHANGE_KIND_CHANGED,
+    Change.REMOVED: pb.FILE_CHANGE_KIND_REMOVED,
 }
 
 
@@ -25,6 +31,13 @@ def to_message(result: Result, sequence: int) -> pb.Result:
         omitted_bytes=result.omitted_bytes,
         background=result.background,
         sequence=sequence,
+        files=[
+            pb.FileChange(
+                path=clean(each.path), kind=CHANGES[each.kind], size=each.size, digest=each.digest
+            )
+            for each in result.files
+        ],
+        files_omitted=result.files_omitted,
     )
     if result.exit_code is not None:
         message.exit_code = result.exit_code

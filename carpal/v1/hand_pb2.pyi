@@ -120,6 +120,25 @@ OUTCOME_LOST: Outcome.ValueType  # 6
 """The hand died around it; it may have partly happened."""
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 
+class _FileChangeKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FileChangeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FileChangeKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FILE_CHANGE_KIND_UNSPECIFIED: _FileChangeKind.ValueType  # 0
+    FILE_CHANGE_KIND_CREATED: _FileChangeKind.ValueType  # 1
+    FILE_CHANGE_KIND_CHANGED: _FileChangeKind.ValueType  # 2
+    FILE_CHANGE_KIND_REMOVED: _FileChangeKind.ValueType  # 3
+
+class FileChangeKind(_FileChangeKind, metaclass=_FileChangeKindEnumTypeWrapper): ...
+
+FILE_CHANGE_KIND_UNSPECIFIED: FileChangeKind.ValueType  # 0
+FILE_CHANGE_KIND_CREATED: FileChangeKind.ValueType  # 1
+FILE_CHANGE_KIND_CHANGED: FileChangeKind.ValueType  # 2
+FILE_CHANGE_KIND_REMOVED: FileChangeKind.ValueType  # 3
+Global___FileChangeKind: _TypeAlias = FileChangeKind  # noqa: Y015
+
 @_typing.final
 class Driver(_message.Message):
     """Who drives. A hand refuses epochs below the highest it saw of the session."""
@@ -369,9 +388,11 @@ class Mount(_message.Message):
     SOURCE_REF_FIELD_NUMBER: _builtins.int
     MOUNT_PATH_FIELD_NUMBER: _builtins.int
     source_ref: _builtins.str
-    """`blob:<sha256>`, `session:<id>`, `git:<resource>`, …"""
+    """`blob:<sha256>` (a file), `tar:<sha256>` (an archive, unpacked), `text:<the text itself>`,
+    `git:<https URL>[#<branch or commit>]`, `session:<id>`.
+    """
     mount_path: _builtins.str
-    """Absolute, inside the hand."""
+    """Inside the hand, in its workspace: absolute, or from there on."""
     def __init__(
         self,
         *,
@@ -766,6 +787,8 @@ class Result(_message.Message):
     STARTED_FIELD_NUMBER: _builtins.int
     ELAPSED_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    FILES_OMITTED_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     content: _builtins.str
     """The string the tool returns; never empty."""
@@ -779,6 +802,8 @@ class Result(_message.Message):
     """Processes still running in the hand after the call."""
     sequence: _builtins.int
     """The journal's position after this."""
+    files_omitted: _builtins.int
+    """Changes beyond those in `files`."""
     @_builtins.property
     def attachments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attachment]: ...
     @_builtins.property
@@ -786,6 +811,10 @@ class Result(_message.Message):
     @_builtins.property
     def elapsed(self) -> _duration_pb2.Duration:
         """On a monotonic clock."""
+
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileChange]:
+        """What the call did to the workspace's files, by path; at most 1,000."""
 
     def __init__(
         self,
@@ -800,16 +829,51 @@ class Result(_message.Message):
         started: _timestamp_pb2.Timestamp | None = ...,
         elapsed: _duration_pb2.Duration | None = ...,
         sequence: _builtins.int = ...,
+        files: _abc.Iterable[Global___FileChange] | None = ...,
+        files_omitted: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "elapsed", b"elapsed", "exit_code", b"exit_code", "started", b"started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attachments", b"attachments", "background", b"background", "content", b"content", "elapsed", b"elapsed", "exit_code", b"exit_code", "omitted_bytes", b"omitted_bytes", "outcome", b"outcome", "output_bytes", b"output_bytes", "sequence", b"sequence", "started", b"started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attachments", b"attachments", "background", b"background", "content", b"content", "elapsed", b"elapsed", "exit_code", b"exit_code", "files", b"files", "files_omitted", b"files_omitted", "omitted_bytes", b"omitted_bytes", "outcome", b"outcome", "output_bytes", b"output_bytes", "sequence", b"sequence", "started", b"started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__exit_code) -> _WhichOneofReturnType__exit_code | None: ...
 
 Global___Result: _TypeAlias = Result  # noqa: Y015
+
+@_typing.final
+class FileChange(_message.Message):
+    """What a call did to one file of the workspace."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """From the workspace on."""
+    kind: Global___FileChangeKind.ValueType
+    size: _builtins.int
+    """Bytes; of a removed file none."""
+    digest: _builtins.bytes
+    """SHA-256 of its content; empty when it was too large to read, or removed."""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        kind: Global___FileChangeKind.ValueType = ...,
+        size: _builtins.int = ...,
+        digest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "kind", b"kind", "path", b"path", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FileChange: _TypeAlias = FileChange  # noqa: Y015
 
 @_typing.final
 class Attachment(_message.Message):
