@@ -1,5 +1,6 @@
 """Channels: dial a peer over mutual TLS and say in words when it fails."""
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -16,10 +17,38 @@ from carpal.proxy import Proxy, channel_options, decided
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, Shown, channel_credentials
 
-_RETRY = """{"methodConfig": [{"name": [{}], "retryPolicy": {
-  "maxAttempts": 3, "initialBackoff": "0.05s", "maxBackoff": "1s",
-  "backoffMultiplier": 3, "retryableStatusCodes": ["UNAVAILABLE"]}}]}"""
-"""Every mutation carries a caller-chosen id, so retrying UNAVAILABLE is safe."""
+SENT_IN_STREAMS = {
+    "carpal.v1.Session": ("Append", "ImportSession", "PutBlob"),
+    "carpal.v1.Orchestrator": ("Connect", "Attach", "WriteBlob"),
+    "carpal.v1.Hand": ("Tunnel",),
+}
+"""RPCs whose requests are a stream."""
+
+
+def _retries() -> str:
+    """What gRPC asks again by itself: whatever one request asks for, and no stream of them.
+
+    Every mutation carries a caller-chosen id, so asking again after UNAVAILABLE is safe. Of a
+    stream gRPC would repeat what it holds of it while more is written, and was seen to lose a
+    message of it; who writes one opens it anew.
+    """
+    policy = {
+        "maxAttempts": 3,
+        "initialBackoff": "0.05s",
+        "maxBackoff": "1s",
+        "backoffMultiplier": 3,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+    streams = [
+        {"service": service, "method": method}
+        for service, methods in SENT_IN_STREAMS.items()
+        for method in methods
+    ]
+    methods = [{"name": streams}, {"name": [{}], "retryPolicy": policy}]
+    return json.dumps({"methodConfig": methods})
+
+
+_RETRY = _retries()
 
 MESSAGE_BYTES = 4 * 1024 * 1024 + 64 * 1024
 """The largest frame (4 MiB) and its envelope."""
