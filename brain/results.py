@@ -1,5 +1,6 @@
 """What a call's outcome looks like in the log. Pure."""
 
+import json
 from typing import Any
 
 from brain.text import clean, shorten
@@ -7,7 +8,9 @@ from brain.transcript import Call, Hand, New
 from carpal.v1 import hand_pb2
 
 TEXT_BYTES = 900_000
-"""Of a result's text as JSON: what a hand says must fit in an event, whatever it says."""
+"""Of a result's text and files as JSON: what a hand says must fit in an event, whatever it says."""
+_FILES_BYTES = 400_000
+"""Of the files among it."""
 
 
 def result_event(call: Call, hand: Hand, result: hand_pb2.Result) -> New:
@@ -69,20 +72,46 @@ def _data(
     hand: Hand | None,
     result: hand_pb2.Result | None = None,
 ) -> dict[str, Any]:
-    data = _result(call.call_id, outcome, text)
+    files = {} if result is None else _files(result)
+    room = TEXT_BYTES - (len(json.dumps(files)) if files else 0)
+    data = _result(call.call_id, outcome, text, room)
     if hand is not None:
         data["hand_id"] = hand.hand_id
     if result is not None:
         data["sequence"] = result.sequence
         if result.HasField("exit_code"):
             data["exit_code"] = result.exit_code
+    return data | files
+
+
+def _files(result: hand_pb2.Result) -> dict[str, Any]:
+    """What the call did to files, where its hand follows that."""
+    if result.files_unknown:
+        return {"files_unknown": True}
+    files: list[dict[str, Any]] = []
+    room, omitted = _FILES_BYTES, result.files_omitted
+    for change in result.files:
+        kind = hand_pb2.FileChangeKind.Name(change.kind).removeprefix("FILE_CHANGE_KIND_").lower()
+        told: dict[str, Any] = {"path": clean(change.path), "kind": kind}
+        if change.kind != hand_pb2.FILE_CHANGE_KIND_REMOVED:
+            told["size"] = change.size
+            if change.digest:
+                told["sha256"] = change.digest.hex()
+        room -= len(json.dumps(told))
+        if room < 0:
+            omitted += 1
+        else:
+            files.append(told)
+    data: dict[str, Any] = {"files": files} if files else {}
+    if omitted:
+        data["files_omitted"] = omitted
     return data
 
 
-def _result(call_id: str, outcome: str, text: str) -> dict[str, Any]:
+def _result(call_id: str, outcome: str, text: str, room: int = TEXT_BYTES) -> dict[str, Any]:
     return {
         "tool_use_id": call_id,
-        "content": [{"type": "text", "text": shorten(clean(text), TEXT_BYTES)}],
+        "content": [{"type": "text", "text": shorten(clean(text), room)}],
         "is_error": outcome != "ok",
         "outcome": outcome,
     }

@@ -55,6 +55,8 @@ def _cut(result: hand_pb2.Result) -> hand_pb2.Result:
     without = hand_pb2.Result()
     without.CopyFrom(result)
     del without.attachments[:]
+    without.files_omitted += len(without.files)
+    del without.files[:]
     missing = len(result.attachments)
     said = f"\n[{missing} attachments left out: too large for the link]" if missing else ""
     if len(content) > 2 * _KEPT:

@@ -160,6 +160,8 @@ class Result:
     """What the call did to the workspace, where the hand follows that."""
     files_omitted: int = 0
     """Changes beyond those in `files`."""
+    files_unknown: bool = False
+    """The workspace is too large to follow: `files` says nothing."""
 
 
 Step = Started | Output | Spooled | Result

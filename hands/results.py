@@ -38,6 +38,7 @@ def to_message(result: Result, sequence: int) -> pb.Result:
             for each in result.files
         ],
         files_omitted=result.files_omitted,
+        files_unknown=result.files_unknown,
     )
     if result.exit_code is not None:
         message.exit_code = result.exit_code

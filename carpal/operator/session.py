@@ -9,6 +9,7 @@ from carpal.client import rpc_errors
 from carpal.errors import refuse
 from carpal.operator import (
     exporting,
+    files,
     importing,
     keeping,
     overview,
@@ -39,6 +40,7 @@ def session() -> None:
 for _command in (
     *verifying.COMMANDS,
     exporting.export,
+    files.files,
     importing.import_,
     *keeping.COMMANDS,
     redacting.redact,

@@ -16,12 +16,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hands.api import Call, HandLost, Outcome, Output, Result, Spooled, Started, Step
+from hands.api import (
+    Call,
+    Change,
+    FileChange,
+    HandLost,
+    Outcome,
+    Output,
+    Result,
+    Spooled,
+    Started,
+    Step,
+)
 
 _LEFT = "results"
 """As the supervisor calls it; it is no module to import from here."""
 _LEFT_MAX = 64 * 1024 * 1024
 """Bytes of it that are read."""
+_FILES = 1000
+"""Changes of files that a result tells at most."""
+_PATH_MAX = 4096
 _LENGTH = struct.Struct(">I")
 _HELLO_LIMIT = 5.0
 """Seconds for a supervisor to say hello: it may be sweeping a tree just then."""
@@ -244,8 +258,17 @@ def _step(event: Mapping[str, Any]) -> Step | None:
             return Spooled(event["end"])
         case "result":
             fields = {k: v for k, v in event.items() if k in Result.__slots__}
-            return Result(**{**fields, "outcome": Outcome(event["outcome"])})
+            fields["outcome"] = Outcome(event["outcome"])
+            fields["files"] = [_file_change(each) for each in event.get("files", ())[:_FILES]]
+            return Result(**fields)
     return None  # a newer supervisor's event
+
+
+def _file_change(told: Mapping[str, Any]) -> FileChange:
+    digest = bytes.fromhex(told.get("digest", ""))
+    return FileChange(
+        str(told["path"])[:_PATH_MAX], Change(told["kind"]), int(told.get("size", 0)), digest
+    )
 
 
 async def _frame(reader: asyncio.StreamReader) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from hands.inside import files, find, runner, spool, tree
 from hands.inside.beneath import Workspace
+from hands.inside.history import History
 from hands.inside.output import Capture, compose, counted
 from hands.inside.shell import Shell
 from hands.inside.toolset import DEFAULT_TIME_LIMIT
@@ -44,6 +45,8 @@ FILE_TOOLS: dict[str, Callable[[Workspace, Mapping[str, Any]], str]] = {
     "glob": find.glob,
     "grep": find.grep,
 }
+_READING = frozenset({"read", "glob", "grep"})
+"""Tools that change no file."""
 
 
 class Place:
@@ -57,6 +60,8 @@ class Place:
         self.start_limit = start_limit
         self.loop = selectors.DefaultSelector()
         self.children = runner.Children()
+        self.history: History | None = None
+        """Begins with the first call: what was mounted before is no call's doing."""
 
 
 class Call:
@@ -112,6 +117,7 @@ class Call:
         place = self._place
         self._started, self._began = time.time(), time.monotonic()
         self._kill_at = self._began + self.limit
+        place.history = place.history or History(place.workspace)
         inner: int | None = None
         try:
             if self.tool == "bash":
@@ -370,6 +376,8 @@ class Call:
             "started": self._started,
             "elapsed": time.monotonic() - self._began,
         }
+        if self.runner and self._place.history and self.tool not in _READING:
+            self.result |= self._place.history.changes()
 
     def _how_it_ended(self, code: int | None) -> str:
         if code:

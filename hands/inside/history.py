@@ -1,0 +1,133 @@
+"""What a call did to the workspace's files: a look before, a look after, and the difference.
+
+A file counts as changed when its change time, size or inode differ; only those are read, for
+their digests. What ran in the background since the last look counts for the call that ends.
+A workspace that is too large to look at is said to be unknown, not unchanged.
+"""
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+ENTRIES = 20_000
+"""Files and folders beyond which a workspace is not followed."""
+_LOOK_SECONDS = 2.0
+"""Seconds a look may take: the hand's other calls wait meanwhile."""
+_CHANGES = 1000
+"""Changes told of one call; the rest is counted."""
+_PATH_BYTES = 256 * 1024
+"""Bytes of their paths together: a result must fit on the link."""
+_FILE_BYTES = 8 * 1024 * 1024
+_CALL_BYTES = 64 * 1024 * 1024
+"""Bytes read of one file, and of one call's, for their digests."""
+_GRAIN = 20_000_000
+"""Nanoseconds by which two change times may differ and look the same, and room."""
+
+Seen = tuple[int, int, int]
+"""A file's change time in ns, inode and size."""
+
+
+class History:
+    """The workspace as it was at the last look."""
+
+    def __init__(self, workspace: Path, entries: int = ENTRIES) -> None:
+        """`entries`: files and folders that are followed at most."""
+        self._workspace = workspace
+        self._entries = entries
+        self._fresh: dict[str, str] = {}
+        """Digests of files that changed just before the last look: within the clock's grain a
+        second change could look like none."""
+        self._known = self._look()
+
+    def changes(self) -> Mapping[str, Any]:
+        """What happened since the last look, as fields of a result; empty when nothing did."""
+        if self._known is None:
+            return {"files_unknown": True}  # once too large, it is looked at no more
+        looked = time.time_ns()
+        before, self._known = self._known, self._look()
+        if self._known is None:
+            return {"files_unknown": True}
+        now, fresh = self._known, self._fresh
+        self._fresh = {}
+        differ = sorted(
+            path
+            for path in before.keys() | now.keys()
+            if before.get(path) != now.get(path)
+            or (path in fresh and fresh[path] != self._digest(path, _FILE_BYTES)[1])
+        )
+        told = list(_first(differ))
+        room = _CALL_BYTES
+        files: list[dict[str, Any]] = []
+        for path in told:
+            if path not in now:
+                files.append({"path": path, "kind": "removed"})
+                continue
+            size, digest = self._digest(path, min(room, _FILE_BYTES))
+            room -= size if digest else 0
+            kind = "changed" if path in before else "created"
+            files.append({"path": path, "kind": kind, "size": size, "digest": digest})
+            if digest and now[path][0] > looked - _GRAIN:
+                self._fresh[path] = digest
+        return {"files": files, "files_omitted": len(differ) - len(told)} if differ else {}
+
+    def _look(self) -> dict[str, Seen] | None:
+        """Every regular file, by its path from the workspace on; None when it is too much."""
+        found: dict[str, Seen] = {}
+        left, ends = self._entries, time.monotonic() + _LOOK_SECONDS
+        folders = [""]
+        while folders:
+            folder = folders.pop()
+            try:
+                # Through no link: `folder` was no link when it was listed, and what it may be
+                # now is no more than the hand itself can read.
+                with os.scandir(self._workspace / folder) as entries:
+                    for entry in entries:
+                        left -= 1
+                        if left < 0 or time.monotonic() > ends:
+                            return None
+                        path = f"{folder}/{entry.name}" if folder else entry.name
+                        if entry.is_dir(follow_symlinks=False):
+                            folders.append(path)
+                        elif entry.is_file(follow_symlinks=False):
+                            found[path] = _seen(entry.stat(follow_symlinks=False))
+            except OSError:
+                continue  # gone meanwhile, or not to be read: its files count as removed
+        return found
+
+    def _digest(self, path: str, most: int) -> tuple[int, str]:
+        """A file's size, and its SHA-256 in hex, empty when it has more than `most` bytes."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            handle = os.open(self._workspace / path, flags)
+        except OSError:
+            return 0, ""
+        with os.fdopen(handle, "rb") as file:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+                return status.st_size, ""
+            digest, size = hashlib.sha256(), 0
+            try:
+                while size <= most and (data := file.read(1024 * 1024)):
+                    digest.update(data)
+                    size += len(data)
+            except OSError:
+                return status.st_size, ""
+            return size, digest.hexdigest() if size <= most else ""
+
+
+def _seen(status: os.stat_result) -> Seen:
+    return status.st_ctime_ns, status.st_ino, status.st_size
+
+
+def _first(paths: list[str]) -> Iterator[str]:
+    """As many as one result tells."""
+    room = _PATH_BYTES
+    for path in paths[:_CHANGES]:
+        room -= len(os.fsencode(path))
+        if room < 0:
+            return
+        yield path

@@ -1,0 +1,97 @@
+"""`carpal session files`: what the log says of files, at any position."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from carpal.operator.files import Files
+from carpal.v1 import session_pb2, types_pb2
+from tests.command import Command
+from tests.operator.real import SESSION, create, real_sessiond
+from tests.sessiond.serving import Serving
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Serving]:
+    """A sessiond."""
+    async with real_sessiond(tmp_path) as server:
+        yield server
+
+
+def change(path: str, kind: str = "created", **more: Any) -> dict[str, Any]:
+    return {"path": path, "kind": kind, **more}
+
+
+def result(hand_id: str, *files: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"hand_id": hand_id, "files": list(files), **more}
+
+
+EVENTS = [
+    ("hand.provisioned", {"hand_id": "h1", "name": "shell"}),
+    ("agent.tool_result", result("h1", change("a", size=1, sha256="aa"), change("b", size=2))),
+    ("agent.tool_result", result("h1", change("a", "changed", size=3, sha256="cc"))),
+    ("agent.tool_result", result("h1", change("a", "removed"))),
+    ("hand.provisioned", {"hand_id": "h2", "name": "other"}),
+    ("hand.late_result", result("h2", change("a", size=4, sha256="dd"), files_omitted=7)),
+]
+
+
+def folded(up_to: int) -> list[tuple[str, str, int, int]]:
+    files = Files()
+    for position, (kind, data) in enumerate(EVENTS[:up_to], start=1):
+        files.take(kind, position, data)
+    return [(file.hand, file.path, file.size, file.position) for file in files]
+
+
+def test_files_are_as_they_were_at_a_position() -> None:
+    assert folded(1) == []
+    assert folded(2) == [("shell", "a", 1, 2), ("shell", "b", 2, 2)]
+    assert folded(3) == [("shell", "a", 3, 3), ("shell", "b", 2, 2)]
+    assert folded(4) == [("shell", "b", 2, 2)]
+    assert folded(6) == [("shell", "b", 2, 2), ("other", "a", 4, 6)]
+
+
+@pytest.mark.parametrize("files", [None, 3, "x", [3], [{}], [{"path": 5, "size": "x"}]])
+def test_data_of_any_shape_is_no_fault(files: object) -> None:
+    known = Files()
+    known.take("agent.tool_result", 1, {"hand_id": "h", "files": files})
+    for _ in known:
+        pass
+
+
+async def test_the_command_lists_them_and_says_where_the_log_has_gaps(
+    server: Serving, carpal: Command
+) -> None:
+    await create(server)
+    told = await carpal("session", "show", SESSION, "--json")
+    before = json.loads(told.stdout)["head"]
+    brain = await server.brain("b")
+    lease = (
+        await brain.AcquireLease(session_pb2.AcquireLeaseRequest(resource=f"session/{SESSION}"))
+    ).lease
+    for number, (kind, data) in enumerate(EVENTS):
+        event = types_pb2.NewEvent(id=f"f{number}", type=kind, data=json.dumps(data).encode())
+        request = session_pb2.EmitEventRequest(session_id=SESSION, event=event, epoch=lease.epoch)
+        await brain.EmitEvent(request)
+    ended = await carpal("session", "files", SESSION, "--json", "--at", str(before + 3))
+    assert [json.loads(line)["path"] for line in ended.stdout.splitlines()] == ["a", "b"]
+    assert json.loads(ended.stdout.splitlines()[0]) == {
+        "hand_id": "h1",
+        "hand": "shell",
+        "path": "a",
+        "size": 3,
+        "sha256": "cc",
+        "position": before + 3,
+    }
+    ended = await carpal("session", "files", SESSION, "--hand", "other")
+    assert ended.stdout == "dd                     4  other:a\n"
+    assert ended.stderr == (
+        "carpal: other: not every change is in the log from position "
+        f"{before + 6} on: too many files\n"
+    )
+    beyond = await carpal("session", "files", SESSION, "--at", "999")
+    assert beyond.code == 2
+    assert "--at 999 is beyond the log" in beyond.stderr
