@@ -70,15 +70,20 @@ def duration(seconds: float) -> str:
     return f"{int(seconds) // 60} min {int(seconds) % 60} s"
 
 
+_PATHS = {"path", "old_path"}
+"""Where a tool's `command` says what to do with a path, it is no shell's."""
+_SHOWN = ("command", "file_path", "pattern", "path", "old_path", "new_path")
+
+
 def call_summary(data: dict[str, Any]) -> str:
     """An `agent.tool_use` in a few words: hand, tool, and the input that matters most."""
     given = data.get("input")
     if not isinstance(given, dict):
         given = {}
-    if isinstance(given.get("command"), str):
+    if isinstance(given.get("command"), str) and not given.keys() & _PATHS:
         what = f"$ {given['command']}"
     else:
-        named = [str(given[key]) for key in ("file_path", "pattern", "path") if key in given]
+        named = [str(given[key]) for key in _SHOWN if key in given]
         what = " ".join(named) or (json.dumps(given, ensure_ascii=False) if given else "")
     tool = f"{data.get('hand', '?')}: {data.get('name', '?')}"
     return f"{tool}  {what}".rstrip()

@@ -33,12 +33,24 @@ class _How(ctypes.Structure):
 class Workspace:
     """A folder whose files the file tools may reach."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, handle: int | None = None) -> None:
+        """`handle` is the folder, where that is not to be found as `root`."""
         self.root = root
         try:
-            self._handle = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._handle = handle or os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise explain(f"the workspace {root}", error) from None
+
+    def within(self, folder: str, called: Path) -> "Workspace":
+        """A folder of this one, made if need be, as a workspace of its own.
+
+        Paths in it begin with `called`, as far as they are absolute, and none leads out of it.
+        """
+        try:
+            self._make_folders(Path(folder))
+            return Workspace(called, self._open(folder, os.O_PATH | os.O_DIRECTORY))
+        except OSError as error:
+            raise explain(str(called), error) from None
 
     def relative(self, path: str) -> str:
         """`path` from the workspace on; absolute ones must begin with it."""
@@ -53,6 +65,23 @@ class Workspace:
         """A handle on a folder."""
         try:
             return self._open(self.relative(path), os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise explain(path, error) from None
+
+    def parent(self, path: str) -> tuple[int, str]:
+        """A handle on the folder that `path` is in, and its name there; no symlink is it."""
+        relative = Path(self.relative(path))
+        if relative.name in ("", ".."):
+            raise ToolError(f"{path} is not the path of something in a folder here")
+        try:
+            return self._open(str(relative.parent), os.O_PATH | os.O_DIRECTORY), relative.name
+        except OSError as error:
+            raise explain(path, error) from None
+
+    def make_parent(self, path: str) -> None:
+        """Make the folders that `path` is in, where they are missing."""
+        try:
+            self._make_folders(Path(self.relative(path)).parent)
         except OSError as error:
             raise explain(path, error) from None
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hands.inside import files, find, runner, spool, tree
+from hands.inside import editor, files, find, memory, runner, spool, tree
 from hands.inside.beneath import Workspace
 from hands.inside.history import History
 from hands.inside.output import Capture, compose, counted
@@ -44,6 +44,8 @@ FILE_TOOLS: dict[str, Callable[[Workspace, Mapping[str, Any]], str]] = {
     "edit": files.edit,
     "glob": find.glob,
     "grep": find.grep,
+    "str_replace_based_edit_tool": editor.editor,
+    "memory": memory.memory,
 }
 _READING = frozenset({"read", "glob", "grep"})
 """Tools that change no file."""

@@ -3,14 +3,14 @@
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hands.inside.beneath import ToolError, Workspace, explain
 from hands.inside.output import counted
 from hands.inside.toolset import FILE_LIMIT
 
-_JSON_LIMIT = 768 * 1024
+JSON_LIMIT = 768 * 1024
 """Bytes of JSON a file may become on its way to the log, whose events hold 1 MiB."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -18,12 +18,16 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def read(workspace: Workspace, given: Mapping[str, Any]) -> str:
     """The file's text, or the lines asked for."""
-    path: str = given["file_path"]
+    return content(workspace, given["file_path"], given.get("view_range")) or "[empty file]"
+
+
+def content(workspace: Workspace, path: str, view_range: Sequence[int] | None) -> str:
+    """The text of a file, whole if it is not too large, or of the lines `[first, last]`."""
     handle = workspace.file(path, os.O_RDONLY)
     with os.fdopen(handle, "rb") as file:
         try:
-            if "view_range" in given:
-                first, last = given["view_range"]
+            if view_range is not None:
+                first, last = view_range
                 data = b"".join(_lines(file, path, first, last))
             else:
                 size = os.fstat(handle).st_size
@@ -35,7 +39,7 @@ def read(workspace: Workspace, given: Mapping[str, Any]) -> str:
                 data = file.read(FILE_LIMIT)
         except OSError as error:
             raise explain(path, error) from None
-    return _text(path, data) or "[empty file]"
+    return _text(path, data)
 
 
 def write(workspace: Workspace, given: Mapping[str, Any]) -> str:
@@ -52,13 +56,10 @@ def edit(workspace: Workspace, given: Mapping[str, Any]) -> str:
     path: str = given["file_path"]
     old: str = given["old_string"]
     new: str = given["new_string"]
-    handle = workspace.file(path, os.O_RDWR)
-    try:
-        size = os.fstat(handle).st_size
-        if size > FILE_LIMIT:
-            limit = f"more than the {FILE_LIMIT} that edit takes; use bash, for example sed"
-            raise ToolError(f"{path} has {size} bytes, {limit}")
-        text = _text(path, os.pread(handle, FILE_LIMIT, 0))
+    times = 0
+
+    def replaced(text: str) -> str:
+        nonlocal times
         times = text.count(old)
         if times == 0:
             raise ToolError(f"old_string is not in {path}; read the file and copy it exactly")
@@ -67,15 +68,32 @@ def edit(workspace: Workspace, given: Mapping[str, Any]) -> str:
                 f"old_string occurs {times} times in {path}; give more of the text around it, "
                 "or replace_all=true"
             )
-        edited = text.replace(old, new).encode()
+        return text.replace(old, new)
+
+    change(workspace, path, replaced)
+    return f"edited {path}: {counted(times, 'replacement')}"
+
+
+def change(workspace: Workspace, path: str, edit: Callable[[str], str]) -> str:
+    """Write over a text file what `edit` makes of its text, and give that; a ToolError leaves it.
+
+    What the file had stays also when there is no room for all of the new text.
+    """
+    handle = workspace.file(path, os.O_RDWR)
+    try:
+        size = os.fstat(handle).st_size
+        if size > FILE_LIMIT:
+            limit = f"more than the {FILE_LIMIT} that edit takes; use bash, for example sed"
+            raise ToolError(f"{path} has {size} bytes, {limit}")
+        edited = edit(_text(path, os.pread(handle, FILE_LIMIT, 0)))
     except OSError as error:
         os.close(handle)
         raise explain(path, error) from None
     except ToolError:
         os.close(handle)
         raise
-    _replace(path, handle, edited)
-    return f"edited {path}: {counted(times, 'replacement')}"
+    _replace(path, handle, edited.encode())
+    return edited
 
 
 def _lines(file: Any, path: str, first: int, last: int) -> Iterator[bytes]:
@@ -110,7 +128,7 @@ def _text(path: str, data: bytes) -> str:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         text = "\0"
-    if "\0" in text or len(json.dumps(text, ensure_ascii=False)) > _JSON_LIMIT:
+    if "\0" in text or len(json.dumps(text, ensure_ascii=False)) > JSON_LIMIT:
         raise ToolError(f"{path} is not UTF-8 text; look at it with bash, for example xxd or file")
     return text
 

@@ -33,6 +33,9 @@ def check(schema: Schema, value: object, field: str = "") -> Problem | None:
         # In Python true is a number too; in JSON it is not.
         if not isinstance(value, kind) or (isinstance(value, bool) and expected != "boolean"):
             return Problem(where, f"must be {words}")
+    choices = schema.get("enum")
+    if isinstance(choices, list) and value not in choices:
+        return Problem(where, f"must be one of {', '.join(map(str, choices))}")
     if isinstance(value, dict):
         return _check_object(schema, value, field)
     if isinstance(value, list):

@@ -1,10 +1,11 @@
 """The tools of a hand with a shell and files: names, descriptions, schemas. Pure data and a check.
 
-Names and schemas are those Claude knows as `agent_toolset_20260401`. `Describe`
-says them, and nothing runs whose input does not fit them.
+Names and schemas are those Claude knows: `agent_toolset_20260401`, the text editor
+`text_editor_20250728` and `memory_20250818`. `Describe` says them, and nothing runs
+whose input does not fit them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hands.inside.schema import Json, Problem, Schema
 
@@ -16,6 +17,28 @@ FILE_LIMIT = 256 * 1024
 
 _DAY_MS = 24 * 60 * 60 * 1000  # what takes longer is a background job
 _PATH: Json = {"type": "string", "minLength": 1}
+_TEXT: Json = {"type": "string"}
+_LINES: Json = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
+
+_COMMANDS: dict[str, dict[str, tuple[Sequence[str], Sequence[str]]]] = {
+    "str_replace_based_edit_tool": {
+        "view": (["path"], ["view_range"]),
+        "create": (["path", "file_text"], []),
+        "str_replace": (["path", "old_str"], ["new_str"]),
+        "insert": (["path", "insert_line", "insert_text"], []),
+    },
+    "memory": {
+        "view": (["path"], ["view_range"]),
+        "create": (["path", "file_text"], []),
+        "str_replace": (["path", "old_str", "new_str"], []),
+        "insert": (["path", "insert_line", "insert_text"], []),
+        "delete": (["path"], []),
+        "rename": (["old_path", "new_path"], []),
+    },
+}
+"""Tool → its commands, each with the fields it must have and those it may."""
+MEMORIES = "/memories"
+"""How every path of `memory` begins."""
 
 
 def _object(required: list[Json], **properties: Json) -> Schema:
@@ -25,6 +48,11 @@ def _object(required: list[Json], **properties: Json) -> Schema:
         "required": required,
         "additionalProperties": False,
     }
+
+
+def _with_commands(tool: str, **properties: Json) -> Schema:
+    command: Json = {"type": "string", "enum": list(_COMMANDS[tool])}
+    return _object(["command"], command=command, **properties)
 
 
 TOOLS: dict[str, tuple[str, Schema]] = {
@@ -48,12 +76,7 @@ TOOLS: dict[str, tuple[str, Schema]] = {
         _object(
             ["file_path"],
             file_path=_PATH,
-            view_range={
-                "type": "array",
-                "items": {"type": "integer"},
-                "minItems": 2,
-                "maxItems": 2,
-            },
+            view_range=_LINES,
         ),
     ),
     "write": (
@@ -81,6 +104,43 @@ TOOLS: dict[str, tuple[str, Schema]] = {
         "'path:line:text', at most 100 KiB.",
         _object(["pattern"], pattern=_PATH, path=_PATH),
     ),
+    "str_replace_based_edit_tool": (
+        "View, create and edit text files of the workspace, up to 256 KiB. view shows a file with "
+        "its lines numbered from 1 (view_range=[first, last]; last=-1 means to the end), or what a "
+        "folder holds, two levels deep. create writes file_text, replacing what the file held. "
+        "str_replace replaces old_str, which must occur exactly once, by new_str, or removes it. "
+        "insert puts insert_text, as lines of its own, after line insert_line; 0 means at the top.",
+        _with_commands(
+            "str_replace_based_edit_tool",
+            path=_PATH,
+            view_range=_LINES,
+            file_text=_TEXT,
+            old_str=_PATH,
+            new_str=_TEXT,
+            insert_line={"type": "integer", "minimum": 0},
+            insert_text=_TEXT,
+        ),
+    ),
+    "memory": (
+        "Keep notes across conversations, in files whose paths begin with /memories. They are the "
+        "folder 'memories' of the workspace, and are kept as long as that is. view shows a file "
+        "with its lines numbered, or what a folder holds; create makes a new file; str_replace "
+        "replaces old_str, which must occur exactly once; insert puts insert_text after line "
+        "insert_line; delete removes a file or a folder with all in it; rename moves one to a path "
+        "where nothing is.",
+        _with_commands(
+            "memory",
+            path=_PATH,
+            view_range=_LINES,
+            file_text=_TEXT,
+            old_str=_PATH,
+            new_str=_TEXT,
+            insert_line={"type": "integer", "minimum": 0},
+            insert_text=_TEXT,
+            old_path=_PATH,
+            new_path=_PATH,
+        ),
+    ),
 }
 """Tool name → what it does, and the schema of its input."""
 
@@ -91,7 +151,27 @@ def check_more(name: str, value: Mapping[str, object]) -> Problem | None:
         return Problem("command", "is required, unless restart is true")
     if name == "bash" and "command" in value and value.get("restart") is True:
         return Problem("restart", "stands alone: make two calls, restart first")
-    for field in ("command", "file_path", "path"):
+    for field in ("command", "file_path", "path", "old_path", "new_path"):
         if "\0" in str(value.get(field, "")):
             return Problem(field, "must not hold a NUL character")
+    if name in _COMMANDS:
+        return _check_command(name, value)
+    return None
+
+
+def _check_command(name: str, value: Mapping[str, object]) -> Problem | None:
+    """The command has the fields it needs, and none that it would not look at."""
+    command = str(value["command"])
+    needed, optional = _COMMANDS[name][command]
+    for field in needed:
+        if field not in value:
+            return Problem(field, f"is required by command {command}")
+    fields = [*needed, *optional]
+    for field in value:
+        if field != "command" and field not in fields:
+            return Problem(field, f"is nothing to command {command}; it takes {', '.join(fields)}")
+    for field in ("path", "old_path", "new_path"):
+        path = f"{value.get(field, MEMORIES)}/"
+        if name == "memory" and not path.startswith(f"{MEMORIES}/"):
+            return Problem(field, f"must be {MEMORIES} or begin with {MEMORIES}/")
     return None

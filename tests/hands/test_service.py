@@ -13,6 +13,12 @@ from carpal.v1 import hand_pb2 as pb
 from hands.inside.toolset import TOOLS
 from tests.hands.place import PATIENCE, Place, let_go, open_place, until
 
+EDITOR = "str_replace_based_edit_tool"
+EDITED = {
+    *("command", "path", "view_range", "file_text"),
+    *("old_str", "new_str", "insert_line", "insert_text"),
+}
+
 
 async def refused(awaitable: object) -> CarpalError:
     """The refusal an awaitable or an iterator ends in."""
@@ -37,7 +43,6 @@ def provision(place: Place, hand_id: str, **more: object) -> pb.ProvisionRequest
 async def test_describe_names_the_tools_claude_knows_with_their_schemas_h22(place: Place) -> None:
     (kind,) = (await place.service.describe(pb.DescribeRequest())).types
     assert kind.type == "process"
-    assert [tool.name for tool in kind.tools] == ["bash", "read", "write", "edit", "glob", "grep"]
     fields = {tool.name: set(json.loads(tool.input_schema)["properties"]) for tool in kind.tools}
     assert fields == {
         "bash": {"command", "restart", "timeout_ms"},
@@ -46,6 +51,17 @@ async def test_describe_names_the_tools_claude_knows_with_their_schemas_h22(plac
         "edit": {"file_path", "old_string", "new_string", "replace_all"},
         "glob": {"pattern", "path"},
         "grep": {"pattern", "path"},
+        "str_replace_based_edit_tool": EDITED,
+        "memory": EDITED | {"old_path", "new_path"},
+    }
+    commands = {
+        tool.name: json.loads(tool.input_schema)["properties"]["command"]["enum"]
+        for tool in kind.tools
+        if tool.name in ("str_replace_based_edit_tool", "memory")
+    }
+    assert commands == {
+        "str_replace_based_edit_tool": ["view", "create", "str_replace", "insert"],
+        "memory": ["view", "create", "str_replace", "insert", "delete", "rename"],
     }
     assert all(tool.description for tool in kind.tools)
     assert set(TOOLS) == set(fields)
@@ -82,6 +98,20 @@ async def test_a_type_is_probed_and_an_unknown_one_is_refused(place: Place) -> N
         ("read", {"file_path": "f", "view_range": [1, "2"]}, "view_range[1]"),
         ("edit", {"file_path": "f", "old_string": "", "new_string": "x"}, "old_string"),
         ("glob", {"pattern": "*", "path": ""}, "path"),
+        (EDITOR, {"path": "ran"}, "command"),
+        (EDITOR, {"command": "undo_edit", "path": "ran"}, "command"),
+        (EDITOR, {"command": ["view"], "path": "ran"}, "command"),
+        (EDITOR, {"command": "create", "path": "ran"}, "file_text"),
+        (EDITOR, {"command": "create", "file_text": "x"}, "path"),
+        (EDITOR, {"command": "create", "path": "ran", "file_text": "x", "new_str": ""}, "new_str"),
+        (EDITOR, {"command": "str_replace", "path": "f", "old_str": ""}, "old_str"),
+        (EDITOR, {"command": "insert", "path": "f", "insert_line": -1}, "insert_line"),
+        (EDITOR, {"command": "view", "path": "a\0b"}, "path"),
+        ("memory", {"command": "create", "path": "ran", "file_text": "x"}, "path"),
+        ("memory", {"command": "view", "path": "/memoriesx"}, "path"),
+        ("memory", {"command": "rename", "old_path": "/memories/a"}, "new_path"),
+        ("memory", {"command": "delete", "old_path": "/memories/a"}, "path"),
+        ("memory", {"command": "str_replace", "path": "/memories/a", "old_str": "x"}, "new_str"),
     ],
 )
 async def test_input_that_does_not_fit_is_refused_by_field_and_nothing_runs_h22(

@@ -2,7 +2,7 @@
 
 from inline_snapshot import snapshot
 
-from carpal.operator.timeline import duration, shorten, timeline
+from carpal.operator.timeline import call_summary, duration, shorten, timeline
 from tests.operator.log import OTHER_BRAIN, Log, finished_turn, text
 
 
@@ -74,3 +74,14 @@ def test_long_content_is_cut_and_its_other_lines_are_counted() -> None:
 
 def test_durations_are_short() -> None:
     assert [duration(each) for each in (0.034, 4.56, 125.9)] == ["0.03 s", "4.6 s", "2 min 5 s"]
+
+
+def test_a_call_is_told_by_what_matters_most_of_its_input() -> None:
+    for name, given, said in (
+        ("bash", {"command": "ls", "timeout_ms": 9}, "$ ls"),
+        ("read", {"file_path": "f", "view_range": [1, 2]}, "f"),
+        ("memory", {"command": "view", "path": "/memories"}, "view /memories"),
+        ("memory", {"command": "rename", "old_path": "a", "new_path": "b"}, "rename a b"),
+    ):
+        data = {"hand": "h", "name": name, "input": given}
+        assert call_summary(data) == f"h: {name}  {said}"
