@@ -3,8 +3,9 @@
 `python3 -I -S /path/to/hands/supervisor.py --folder F --workspace W --hand-id H
 --deadline S`, standard library only. It binds `F/socket`, says one JSON line
 (`pid`, `start`) on stdout and goes on in the background, in a session of its
-own. The daemon talks to it in frames: four bytes of length, big endian, then
-one JSON object.
+own; with `--stay` as the very process that was started, for whoever starts it
+as the first one of a sandbox or a container. The daemon talks to it in frames:
+four bytes of length, big endian, then one JSON object.
 
 From the daemon: `run {call_id, tool, input, limit}`, `cancel {call_id, grace}`,
 `forget {call_id}` (its result is in the journal), `contact` (a brain with a
@@ -358,8 +359,6 @@ def _bind(folder: Path) -> socket.socket:
     handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     listener.bind(f"/proc/self/fd/{handle}/socket")
     os.close(handle)
-    listener.listen(4)
-    listener.setblocking(False)
     return listener
 
 
@@ -368,11 +367,33 @@ def _go_on_in_the_background(folder: Path, listener: socket.socket) -> None:
     receive, send = os.pipe()
     if child := os.fork():
         os.close(send)
-        os.read(receive, 1)  # the child is in its own session now
-        sys.stdout.write(json.dumps({"pid": child, "start": tree.start_time(child)}) + "\n")
-        sys.stdout.flush()
+        os.read(receive, 1)  # the child is in its own session now, and listens
+        _say_ready(child)
         os._exit(0)
     os.setsid()
+    _listen(listener)
+    _leave_pipes(folder, listener)
+
+
+def _stay(folder: Path, listener: socket.socket) -> None:
+    """Say ready, and let go of the starter's pipes."""
+    _listen(listener)
+    _say_ready(os.getpid())
+    _leave_pipes(folder, listener)
+
+
+def _listen(listener: socket.socket) -> None:
+    """In the process that stays: the kernel tells the daemon whose socket it is by who did this."""
+    listener.listen(4)
+    listener.setblocking(False)
+
+
+def _say_ready(pid: int) -> None:
+    sys.stdout.write(json.dumps({"pid": pid, "start": tree.start_time(pid)}) + "\n")
+    sys.stdout.flush()
+
+
+def _leave_pipes(folder: Path, listener: socket.socket) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     log = os.open(folder / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for source, target in ((null, 0), (null, 1), (log, 2)):
@@ -388,6 +409,7 @@ def main() -> None:
     parser.add_argument("--hand-id", required=True)  # for people who look at ps
     parser.add_argument("--deadline", type=float, required=True)
     parser.add_argument("--start-limit", type=float, default=START_LIMIT)
+    parser.add_argument("--stay", action="store_true")  # no fork: the sandbox ends with it
     given = parser.parse_args()
     os.environ.pop(FOLDER, None)  # what runs in the hand is not told of it
     os.umask(0o022)
@@ -395,7 +417,7 @@ def main() -> None:
         signal.signal(name, signal.SIG_IGN)
     listener = _bind(given.folder)
     point("supervisor.hand.bound")
-    _go_on_in_the_background(given.folder, listener)
+    (_stay if given.stay else _go_on_in_the_background)(given.folder, listener)
     tree.become_subreaper()
     os.chdir("/")
     Supervisor(

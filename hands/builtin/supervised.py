@@ -1,46 +1,39 @@
 """A hand that runs under `hands/supervisor.py`: the daemon's end of its socket.
 
 For every hand type whose environment can hold a supervisor. The connection is
-the hand: when it ends and nobody asked for that, the hand is lost.
+the hand: when it ends and nobody asked for that, the hand is lost. Who is at
+the other end the kernel says, not the other end: its pid means nothing outside
+a namespace, and what runs in the hand may listen there in its place.
 """
 
 import asyncio
-import base64
 import json
 import os
 import socket
 import stat
 import struct
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hands.api import (
-    Call,
-    Change,
-    FileChange,
-    HandLost,
-    Outcome,
-    Output,
-    Result,
-    Spooled,
-    Started,
-    Step,
-)
+from hands.api import Call, HandLost, Result, Step
+from hands.builtin import said
+from hands.inside import tree
 
 _LEFT = "results"
 """As the supervisor calls it; it is no module to import from here."""
 _LEFT_MAX = 64 * 1024 * 1024
 """Bytes of it that are read."""
-_FILES = 1000
-"""Changes of files that a result tells at most."""
-_PATH_MAX = 4096
 _LENGTH = struct.Struct(">I")
+_PEER = struct.Struct("3i")
+"""Pid, uid and gid of who listens, as SO_PEERCRED tells."""
 _HELLO_LIMIT = 5.0
 """Seconds for a supervisor to say hello: it may be sweeping a tree just then."""
 _END_LIMIT = 7.0
 """Seconds for a supervisor to kill all and end; a sweep gives up after 5."""
+_REASON_MAX = 500
+"""Characters of why a supervisor ended, as it says."""
 _FLUSH_LIMIT = 1.0
 """Seconds for a supervisor to read what it was last told."""
 
@@ -61,6 +54,14 @@ class Pulse:
 PULSE = Pulse()
 
 
+@dataclass(slots=True)
+class _Steps:
+    """What was said of one call."""
+
+    waiting: said.Waiting = field(default_factory=said.Waiting)
+    change: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class SupervisedHand:
     """One hand, over one connection to its supervisor."""
 
@@ -68,25 +69,25 @@ class SupervisedHand:
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        hello: Mapping[str, Any],
+        hello: said.Hello,
+        pid: int,
         pulse: Pulse,
     ) -> None:
         """Use `connect`."""
-        self.pid = int(hello["pid"])
-        self.start = int(hello["start"])
-        self.quiet = float(hello.get("quiet", 0.0))
-        self._held = frozenset(str(call_id) for call_id in hello["calls"])
+        self.pid = pid
+        """Of the process that listens, as this machine counts."""
+        self.start = tree.start_time(pid)
+        self.quiet = hello.quiet
+        self._held = hello.calls
         self._reader = reader
         self._writer = writer
-        self._steps: dict[str, asyncio.Queue[Step | None]] = {
-            call_id: asyncio.Queue() for call_id in self._held
-        }
+        self._steps: dict[str, _Steps] = {call_id: _Steps() for call_id in self._held}
         self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._detached = False
         self._heard = asyncio.Event()
         """Something came since this was cleared."""
         self._tasks = [asyncio.create_task(self._read())]
-        if "ping" in hello.get("answers", ()):  # one of an earlier version does not
+        if "ping" in hello.answers:  # one of an earlier version does not
             self._tasks.append(asyncio.create_task(self._watch(pulse)))
 
     @classmethod
@@ -94,8 +95,17 @@ class SupervisedHand:
         """The hand whose supervisor listens in `folder`. Raises HandLost."""
         try:
             async with asyncio.timeout(_HELLO_LIMIT):
-                reader, writer = await asyncio.open_unix_connection(sock=_connected(folder))
-                return cls(reader, writer, await _frame(reader), pulse)
+                connected = _connected(folder)
+                peer = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+                reader, writer = await asyncio.open_unix_connection(sock=connected)
+                try:
+                    hello = said.hello(await _frame(reader))
+                except BaseException:
+                    writer.transport.abort()
+                    raise
+                return cls(reader, writer, hello, _PEER.unpack(peer)[0], pulse)
+        except ValueError as error:
+            raise HandLost(f"its supervisor said what is not understood: {error}") from error
         except (OSError, asyncio.IncompleteReadError) as error:
             raise HandLost("its supervisor is gone") from error
         except TimeoutError as error:
@@ -108,7 +118,7 @@ class SupervisedHand:
 
     async def execute(self, call: Call) -> AsyncIterator[Step]:
         """Run a call."""
-        self._steps[call.call_id] = asyncio.Queue()
+        self._steps[call.call_id] = _Steps()
         self._say(
             op="run",
             call_id=call.call_id,
@@ -124,11 +134,13 @@ class SupervisedHand:
         steps = self._steps[call_id]
         try:
             while True:
-                if self._lost.done() and steps.empty():
+                steps.change.clear()
+                step = steps.waiting.take()
+                if step is None and self._lost.done():
                     raise HandLost(self._lost.result())
-                step = await steps.get()
                 if step is None:
-                    continue  # something changed: look again
+                    await steps.change.wait()
+                    continue
                 yield step
                 if isinstance(step, Result):
                     return
@@ -192,13 +204,14 @@ class SupervisedHand:
             while True:
                 event = await _frame(self._reader)
                 self._heard.set()
-                if event["event"] == "ended":
-                    reason = str(event["reason"])
+                if event.get("event") == "ended":
+                    reason = str(event.get("reason"))[:_REASON_MAX]
                 self._take(event)
+                await asyncio.sleep(0)  # a flood of small frames is one hand's turn, not all turns
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # the end of the stream is the end of the supervisor
-        except (ValueError, KeyError, TypeError) as error:
-            reason = f"its supervisor said what is not understood: {error!r}"
+        except ValueError as error:
+            reason = f"its supervisor said what is not understood: {error}"
         self._lose(reason)
 
     async def _watch(self, pulse: Pulse) -> None:
@@ -220,21 +233,21 @@ class SupervisedHand:
         if not self._detached and not self._lost.done():
             self._lost.set_result(reason)
             for steps in self._steps.values():
-                steps.put_nowait(None)
+                steps.change.set()
 
     def _take(self, event: Mapping[str, Any]) -> None:
-        steps = self._steps.get(event.get("call_id", ""))
-        step = _step(event)
-        if steps is not None and step is not None:
-            steps.put_nowait(step)
+        steps = self._steps.get(str(event.get("call_id")))
+        if steps is not None and (step := said.step(event)) is not None:
+            steps.waiting.put(step)
+            steps.change.set()
 
 
 def results_left(folder: Path) -> dict[str, Result]:
     """What a supervisor that ended by itself wrote down, by call; whatever is there is no error."""
     try:
         events = json.loads(_regular(folder / _LEFT))
-        steps = {str(event["call_id"]): _step(event) for event in events}
-    except (OSError, ValueError, KeyError, TypeError):
+        steps = {str(event["call_id"]): said.step(event) for event in events}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
     return {call_id: step for call_id, step in steps.items() if isinstance(step, Result)}
 
@@ -248,33 +261,11 @@ def _regular(path: Path) -> str:
         return file.read(_LEFT_MAX).decode("utf-8", "surrogatepass")
 
 
-def _step(event: Mapping[str, Any]) -> Step | None:
-    match event["event"]:
-        case "started":
-            return Started(event["pid"], event["start"])
-        case "output":
-            return Output(event["offset"], base64.b64decode(event["data"]))
-        case "spooled":
-            return Spooled(event["end"])
-        case "result":
-            fields = {k: v for k, v in event.items() if k in Result.__slots__}
-            fields["outcome"] = Outcome(event["outcome"])
-            fields["files"] = [_file_change(each) for each in event.get("files", ())[:_FILES]]
-            return Result(**fields)
-    return None  # a newer supervisor's event
-
-
-def _file_change(told: Mapping[str, Any]) -> FileChange:
-    digest = bytes.fromhex(told.get("digest", ""))
-    return FileChange(
-        str(told["path"])[:_PATH_MAX], Change(told["kind"]), int(told.get("size", 0)), digest
-    )
-
-
 async def _frame(reader: asyncio.StreamReader) -> dict[str, Any]:
     (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-    frame: dict[str, Any] = json.loads(await reader.readexactly(size))
-    return frame
+    if size > said.FRAME_MAX:
+        raise ValueError(f"a frame of {size} bytes")
+    return said.frame(await reader.readexactly(size))
 
 
 def _connected(folder: Path) -> socket.socket:
