@@ -1,0 +1,1 @@
+"""What keeps hands apart from this machine and from each other, for every hand type."""
