@@ -80,6 +80,8 @@ class Call:
         self.capture = Capture()
         self.spool = spool.Writer(place.spools / call_id)
         """Output beyond what the capture keeps of the beginning."""
+        self.remark = ""
+        """What the supervisor has to say of it."""
         self.runner: runner.Runner | None = None
         self.result: Event | None = None
         self._place = place
@@ -360,7 +362,7 @@ class Call:
         code = self._answer.get("exit")
         if code is not None and code < 0:
             code = 128 - code
-        footers = [failed, *notes]
+        footers = [failed, *notes, self.remark]
         if not self._cause:
             footers.append(self._how_it_ended(code))
         if left:

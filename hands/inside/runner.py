@@ -102,6 +102,34 @@ def fork(body: Body, keep: int | None) -> Runner:
     return Runner(pid, tree.start_time(pid), receive)
 
 
+def room_for(processes: int) -> bool:
+    """Whether so many more may live at once just now: they do, for a moment."""
+    receive, send = os.pipe2(os.O_CLOEXEC)
+    started: list[int] = []
+    try:
+        while len(started) < processes:
+            pid = os.fork()
+            if pid == 0:
+                _wait_for_the_end(receive, send)
+            started.append(pid)
+    except OSError:
+        return False
+    finally:
+        os.close(send)
+        os.close(receive)
+        for pid in started:
+            os.waitpid(pid, 0)
+    return True
+
+
+def _wait_for_the_end(receive: int, send: int) -> NoReturn:
+    try:
+        os.close(send)
+        os.read(receive, 1)
+    finally:
+        os._exit(0)
+
+
 def _child(parent: int, body: Body, send: int, keep: int | None) -> NoReturn:
     code = 70  # EX_SOFTWARE: the body raised
     try:

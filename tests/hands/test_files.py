@@ -2,12 +2,14 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from carpal.v1 import hand_pb2 as pb
 from hands.inside.beneath import walk_open
 from tests.hands.place import Place
+from tests.pace import times
 
 OK, ERROR = pb.OUTCOME_OK, pb.OUTCOME_ERROR
 
@@ -134,6 +136,43 @@ async def test_no_path_leads_out_of_the_workspace_h16_h39(
             assert "workspace" in result.content, (name, path, result.content)
     assert [entry.name for entry in outside.iterdir()] == ["secret"]
     assert (outside / "secret").read_text() == "secret"
+
+
+async def test_a_folder_swapped_for_a_symlink_in_the_middle_leads_nowhere_h39(
+    place: Place, hand: str, root: Path, tmp_path: Path
+) -> None:
+    """As fast as a command can swap it, the folder is now one of the workspace, now outside."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "old").write_text("secret")
+    swap = (
+        "import os\n"
+        "while True:\n"
+        "    os.rename('d', 'e'); os.rename('l', 'd'); os.rename('d', 'l'); os.rename('e', 'd')\n"
+    )
+    await place.sh(
+        hand, f"mkdir d memories; echo mine > d/old; ln -s {outside} l; ln -s ../d memories/d"
+    )
+    (root / "swap.py").write_text(swap)
+    assert (await place.sh(hand, "python3 -I -S swap.py & true")).background == 1
+    given: list[tuple[str, dict[str, Any]]] = [
+        ("read", {"file_path": "d/old"}),
+        ("write", {"file_path": "d/new", "content": "x"}),
+        ("write", {"file_path": "d/sub/new", "content": "x"}),
+        ("edit", {"file_path": "d/old", "old_string": "s", "new_string": "pwned"}),
+        ("grep", {"pattern": "secret", "path": "d"}),
+        ("memory", {"command": "rename", "old_path": "/memories/d", "new_path": "/memories/x"}),
+        ("memory", {"command": "delete", "path": "/memories/d/old"}),
+        ("str_replace_based_edit_tool", {"command": "view", "path": "d"}),
+    ]
+    outcomes = set()
+    for number in range(times(80, 4000)):
+        tool, more = given[number % len(given)]
+        result = await place.run(hand, tool, **more)
+        outcomes.add(result.outcome)
+        assert "secret" not in result.content
+    assert outcomes == {OK, ERROR}
+    assert [(p.name, p.read_text()) for p in outside.iterdir()] == [("old", "secret")]
 
 
 async def test_a_symlink_that_stays_inside_is_followed(place: Place, hand: str, root: Path) -> None:

@@ -130,6 +130,10 @@ async def test_every_call_has_a_utf8_locale_and_a_time_zone_h14_h41(
     await place.sh(hand, "unset LANG TZ")
     result = await place.sh(hand, "echo $LANG $TZ; python3 -c 'print(\"äß…\")'")
     assert result.content == "C.UTF-8 UTC\näß…\n"
+    background = "(echo $LANG $TZ > said &); while [ ! -s said ]; do sleep 0.01; done; cat said"
+    assert (await place.sh(hand, background)).content == "C.UTF-8 UTC\n"
+    await place.run(hand, restart=True)
+    assert (await place.sh(hand, "echo $LANG $TZ")).content == "C.UTF-8 UTC\n"
 
 
 async def test_there_is_no_terminal_no_pager_and_no_prompt_h25(place: Place, hand: str) -> None:
@@ -137,6 +141,11 @@ async def test_there_is_no_terminal_no_pager_and_no_prompt_h25(place: Place, han
     assert "not a tty" in result.content
     assert "No such device" in result.content
     assert "cat cat 0" in result.content
+    await place.sh(
+        hand, "git init -q; git -c user.name=a -c user.email=a@b commit -qm 1 --allow-empty"
+    )
+    log = await place.sh(hand, "for i in 1 2 3; do git log --oneline; done; git log | head -n 1")
+    assert log.content.count(" 1\n") == 3
 
 
 async def test_the_daemons_environment_does_not_reach_a_hand(
@@ -158,6 +167,9 @@ async def test_the_working_directory_and_exports_carry_over_h17_h26(
     )
     result = await place.sh(hand, 'basename "$PWD"; echo "$A"; f; [ -z "$__carpal_kept" ]')
     assert result.content == "d\ntwo\nlines\nf\n"
+    await place.sh(hand, "unset A; export -nf f; cd -; B=not-exported")
+    after = await place.sh(hand, 'echo "[$A$B]"; basename "$PWD"; f 2>/dev/null || echo gone')
+    assert after.content == "[]\nworkspace\ngone\n"
 
 
 async def test_a_working_directory_that_is_gone_is_reset_and_said_so_h17_h26(

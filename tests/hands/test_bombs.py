@@ -1,0 +1,120 @@
+"""Fork bombs against a supervisor that runs as a user with few processes, as in a sandbox."""
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hands.api import Call, Result
+from hands.builtin.supervised import SupervisedHand
+from hands.inside import tree
+from tests.hands.place import PATIENCE, until
+from tests.pace import SCALE
+
+ROOT = Path(__file__).parents[2]
+START = """
+import ctypes, os, resource, sys
+root, user, room = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+sys.path.append(root)
+from hands import supervisor
+import argparse, locale, hands.inside.beneath
+argparse.ArgumentParser().parse_args([])
+resource.setrlimit(resource.RLIMIT_NPROC, (room, room))
+if os.getuid() != user:
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # else its own /proc stays root's
+sys.argv = ["supervisor", *sys.argv[4:]]
+supervisor.main()
+"""
+"""Becomes that user once all is read: the interpreter may be in somebody's home."""
+ROOM = 64
+"""Processes the hand may have."""
+NOBODY = 29_431
+"""A user nobody else is."""
+BOMBS = {
+    "naive": ":(){ :|:& };:",
+    "setsid": (
+        'printf \'#!/bin/sh\\nsetsid "$0" & setsid "$0" & wait\\n\' > b; chmod +x b; ./b & true'
+    ),
+    "in the foreground": ":(){ :|:; }; :",
+}
+
+
+class Crowded:
+    """A hand whose user may have so many processes, and no more."""
+
+    def __init__(self, hand: SupervisedHand) -> None:
+        self.hand = hand
+        self._calls = 0
+
+    async def sh(self, command: str, limit: float = 0.0) -> Result:
+        """A bash call's result."""
+        self._calls += 1
+        call = Call(f"c{self._calls}", "bash", {"command": command}, limit)
+        async with asyncio.timeout(PATIENCE):
+            (result,) = [s async for s in self.hand.execute(call) if isinstance(s, Result)]
+        return result
+
+
+@pytest.fixture
+async def crowded() -> AsyncIterator[Crowded]:
+    """Started by hand: a daemon would not limit itself."""
+    user = NOBODY if os.geteuid() == 0 else os.getuid()
+    others = sum(1 for p in Path("/proc").glob("[0-9]*") if _owner(p) == user)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "workspace").mkdir()
+        for path in (folder, folder / "workspace"):
+            os.chown(path, user, -1)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", "-c", START, str(ROOT), str(user), str(others + ROOM)),
+            *("--folder", name, "--workspace", str(folder / "workspace")),
+            *("--hand-id", "h", "--deadline", "600"),
+            stdout=asyncio.subprocess.DEVNULL,
+            env={"PATH": os.environ["PATH"]},
+        )
+        assert await process.wait() == 0
+        hand = await SupervisedHand.connect(folder)
+        try:
+            yield Crowded(hand)
+        finally:
+            await hand.release()
+            await until(lambda: not tree.alive(hand.pid, hand.start), "it lives on")
+
+
+def _owner(process: Path) -> int:
+    try:
+        return process.stat().st_uid
+    except OSError:
+        return -1
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+async def test_after_a_fork_bomb_the_next_call_works_within_five_seconds_h09_h33(
+    crowded: Crowded, bomb: str
+) -> None:
+    first = await crowded.sh(BOMBS[bomb], limit=2.0 * SCALE)
+    if bomb == "in the foreground":
+        assert first.outcome == "timed_out"
+        assert "Resource temporarily unavailable" in first.content
+    for _ in range(3):
+        begun = time.monotonic()
+        after = await crowded.sh("/bin/echo on | cat; /bin/true && echo done", limit=20 * SCALE)
+        assert time.monotonic() - begun < 5.0 * SCALE
+        assert after.content.startswith("on\ndone\n"), after
+        assert after.background == 0
+
+
+async def test_background_jobs_that_leave_room_are_left_alone_h32(crowded: Crowded) -> None:
+    jobs = 36  # many, but no bomb
+    first = await crowded.sh(f"for i in $(seq {jobs}); do sleep 60 & done; true")
+    assert first.background == jobs
+    after = await crowded.sh("/bin/echo on | cat")
+    assert (after.content, after.background) == ("on\n", jobs)
