@@ -36,7 +36,7 @@ if __name__ == "__main__":
     # Under -I nothing but the standard library is found; our own files follow it.
     sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from hands.inside import runner, tree
+from hands.inside import relay, runner, tree
 from hands.inside.call import NEVER, START_LIMIT, Call, Event, Place
 from hands.inside.deadline import Deadline
 from hands.inside.fault_points import FOLDER, point
@@ -66,7 +66,9 @@ class Supervisor:
         *,
         deadline: float,
         start_limit: float,
+        way_out: socket.socket | None = None,
     ) -> None:
+        """`way_out` is where a relay listens, if the hand has one."""
         shell = Shell(workspace, folder, dict(os.environ))
         self._place = Place(workspace, shell, folder / "spool", start_limit)
         self._loop = self._place.loop
@@ -89,9 +91,11 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.signal(signal.SIGTERM, self._terminated)
         self._loop.register(wake, selectors.EVENT_READ, lambda: self._woken(wake))
+        self._relaying = relay.Relaying(self._place.children, way_out, folder) if way_out else None
 
     def run(self) -> None:
         """Serve until told to end, or orphaned; then kill everything below."""
+        self._tick()
         while not self._ending:
             ready = self._loop.select(max(0.0, self._pause()))
             # Before what came is obeyed: contact after the deadline is no contact.
@@ -127,11 +131,16 @@ class Supervisor:
 
     def _pause(self) -> float:
         calls = [*self._lingering, *([self._current] if self._current else [])]
-        return min(_LOOK, min((call.due() for call in calls), default=NEVER) - time.monotonic())
+        due = min((call.due() for call in calls), default=NEVER)
+        if self._relaying:
+            due = min(due, self._relaying.due())
+        return min(_LOOK, due - time.monotonic())
 
     def _tick(self) -> None:
         now = time.monotonic()
         self._place.children.reap()
+        if self._relaying:
+            self._relaying.tick(now)
         for call in self._lingering:
             call.tick(now)
         self._lingering = [call for call in self._lingering if call.lingers]
@@ -379,7 +388,7 @@ def _bind(folder: Path) -> socket.socket:
     return listener
 
 
-def _go_on_in_the_background(folder: Path, listener: socket.socket) -> None:
+def _go_on_in_the_background(folder: Path, listener: socket.socket, *keep: int) -> None:
     """Fork; the parent says ready and ends, the child has nothing of its terminal or pipes."""
     receive, send = os.pipe()
     if child := os.fork():
@@ -389,14 +398,14 @@ def _go_on_in_the_background(folder: Path, listener: socket.socket) -> None:
         os._exit(0)
     os.setsid()
     _listen(listener)
-    _leave_pipes(folder, listener)
+    _leave_pipes(folder, listener.fileno(), *keep)
 
 
-def _stay(folder: Path, listener: socket.socket) -> None:
+def _stay(folder: Path, listener: socket.socket, *keep: int) -> None:
     """Say ready, and let go of the starter's pipes."""
     _listen(listener)
     _say_ready(os.getpid())
-    _leave_pipes(folder, listener)
+    _leave_pipes(folder, listener.fileno(), *keep)
 
 
 def _listen(listener: socket.socket) -> None:
@@ -410,12 +419,12 @@ def _say_ready(pid: int) -> None:
     sys.stdout.flush()
 
 
-def _leave_pipes(folder: Path, listener: socket.socket) -> None:
+def _leave_pipes(folder: Path, *keep: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     log = os.open(folder / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for source, target in ((null, 0), (null, 1), (log, 2)):
         os.dup2(source, target)
-    tree.close_all_but(listener.fileno())  # whatever the daemon let slip too
+    tree.close_all_but(*keep)  # whatever the daemon let slip too
 
 
 def main() -> None:
@@ -427,14 +436,18 @@ def main() -> None:
     parser.add_argument("--deadline", type=float, required=True)
     parser.add_argument("--start-limit", type=float, default=START_LIMIT)
     parser.add_argument("--stay", action="store_true")  # no fork: the sandbox ends with it
+    # It has a network of its own, and no way out of it but the daemon's forwarder.
+    parser.add_argument("--egress", action="store_true")
     given = parser.parse_args()
     os.environ.pop(FOLDER, None)  # what runs in the hand is not told of it
     os.umask(0o022)
     for name in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         signal.signal(name, signal.SIG_IGN)
     listener = _bind(given.folder)
+    way_out = relay.listen() if given.egress else None
     point("supervisor.hand.bound")
-    (_stay if given.stay else _go_on_in_the_background)(given.folder, listener)
+    start = _stay if given.stay else _go_on_in_the_background
+    start(given.folder, listener, *([way_out.fileno()] if way_out else []))
     tree.become_subreaper()
     os.chdir("/")
     Supervisor(
@@ -443,6 +456,7 @@ def main() -> None:
         given.workspace,
         deadline=given.deadline,
         start_limit=given.start_limit,
+        way_out=way_out,
     ).run()
     (given.folder / "socket").unlink(missing_ok=True)
 

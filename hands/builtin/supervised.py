@@ -19,6 +19,7 @@ from typing import Any
 
 from hands.api import Call, HandLost, Result, Step
 from hands.builtin import said
+from hands.forwarder.server import Forwarder
 from hands.inside import tree
 
 _LEFT = "results"
@@ -78,6 +79,8 @@ class SupervisedHand:
         """Of the process that listens, as this machine counts."""
         self.start = tree.start_time(pid)
         self.quiet = hello.quiet
+        self.forwarder: Forwarder | None = None
+        """Its way out, which ends with this connection."""
         self._held = hello.calls
         self._reader = reader
         self._writer = writer
@@ -183,6 +186,8 @@ class SupervisedHand:
     async def _close(self) -> None:
         for task in self._tasks:
             task.cancel()
+        if self.forwarder:
+            await self.forwarder.close()
         self._writer.close()
         try:
             async with asyncio.timeout(_FLUSH_LIMIT):

@@ -7,6 +7,7 @@ hand puts in the socket's place closes its own way out, and that is all.
 import asyncio
 import logging
 import os
+import secrets
 import socket
 import stat
 import time
@@ -141,8 +142,7 @@ def _listening(folder: Path) -> socket.socket:
     handle = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        with suppress(FileNotFoundError):
-            os.unlink(SOCKET, dir_fd=handle)
+        _make_room(handle)
         listener.bind(f"/proc/self/fd/{handle}/{SOCKET}")
         _let_the_hand_in(handle)
         listener.listen(_BACKLOG)
@@ -153,6 +153,16 @@ def _listening(folder: Path) -> socket.socket:
     finally:
         os.close(handle)
     return listener
+
+
+def _make_room(folder: int) -> None:
+    """Take away what is in the socket's place: an earlier daemon's, or what the hand put there."""
+    with suppress(FileNotFoundError):
+        try:
+            os.unlink(SOCKET, dir_fd=folder)
+        except (IsADirectoryError, PermissionError):
+            aside = f"{SOCKET}.{secrets.token_hex(8)}"
+            os.rename(SOCKET, aside, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def _let_the_hand_in(folder: int) -> None:

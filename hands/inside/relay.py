@@ -19,9 +19,11 @@ SOCKET = "egress"
 """The forwarder's, in the hand's folder."""
 _BUFFER = 64 * 1024
 _CONNECTIONS = 128
+_REST = 1.0
+"""Seconds between two starts of the relay: one that is killed again and again costs little."""
 _LINGER = 2.0
 """Seconds for a program to take its answer, once the forwarder is done."""
-_CONNECT_LIMIT = 0.5
+_CONNECT_LIMIT = 10.0
 """Seconds for a forwarder that has no room at once to take a connection."""
 _AGAIN = 0.02
 """Seconds before it is tried again."""
@@ -56,11 +58,15 @@ class Relaying:
         self._pid = 0
         self._started = float("-inf")
 
+    def due(self) -> float:
+        """When `tick` has something to do, on the monotonic clock."""
+        return float("inf") if self._pid else self._started + _REST
+
     def tick(self, now: float) -> None:
         """Start it if it does not run."""
         if self._pid and self._children.ended(self._pid) is not None:
             self._pid = 0
-        if self._pid or now - self._started < 1.0:
+        if now < self.due():
             return
         self._started = now
         with contextlib.suppress(OSError):  # no room for a process now; later

@@ -134,7 +134,6 @@ def _child(parent: int, body: Body, send: int, keep: int | None) -> NoReturn:
     code = 70  # EX_SOFTWARE: the body raised
     try:
         _detach(parent, {send} if keep is None else {send, keep})
-        point("supervisor.runner.forked")
         body(lambda report: _write(send, report))
         code = 0
     finally:
@@ -170,6 +169,7 @@ def command(argv: list[str], environment: dict[bytes, bytes], cwd: str, output: 
     """A body that runs a program with `output` for what it says, and reports how it ended."""
 
     def body(report: Callable[[Report], None]) -> None:
+        point("supervisor.runner.forked")
         try:
             os.chdir(cwd)
             null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -216,6 +216,7 @@ def function(tool: Callable[[], str], cpu_seconds: int) -> Body:
     from hands.inside.beneath import ToolError
 
     def body(report: Callable[[Report], None]) -> None:
+        point("supervisor.runner.forked")
         signal.signal(signal.SIGXCPU, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 5))
         try:

@@ -137,7 +137,7 @@ async def test_more_connections_than_it_holds_wait_and_are_served(tmp_path: Path
     ):
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
         served = await asyncio.gather(*(ask(port, get(there.port)) for _ in range(40)))
-        assert all(b" 200 " in said or b" 503 " in said for said in served)
+        assert all(b" 200 " in said for said in served)
         for one in silent:
             one.close()
         assert b" 200 " in await ask(port, get(there.port))
