@@ -1,6 +1,8 @@
 """What a hand's rules allow. Case H38 of the hands."""
 
 import fnmatch
+import tomllib
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -131,6 +133,16 @@ def test_rules_are_kept_as_they_came() -> None:
         {"host": "*.example.com:443"},
     ]
     assert as_config(parse(config)) == config
+
+
+def test_the_rules_in_the_docs_are_rules() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/egress.md").read_text()
+    agent = tomllib.loads(page.partition("```toml\n")[2].partition("```")[0])
+    rules = parse(agent["hands"]["code"]["config"]["egress"])
+    assert refusal(rules, tunnel("pypi.org")) == ""
+    assert refusal(rules, get("api.example.com", "/v1/items/7")) == ""
+    assert refusal(rules, get("api.example.com", "/v2")) != ""
+    assert refusal(rules, tunnel("10.1.2.3", 8080)) == ""
 
 
 NAMES = st.from_regex(r"[a-z]{1,3}(\.[a-z]{1,3}){0,2}", fullmatch=True)
