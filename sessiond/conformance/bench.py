@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from carpal.ids import new_id
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
+from carpal.verdict import Skipped, must
 from sessiond.conformance.callers import Caller
 from sessiond.conformance.streams import Lane, LeaseWatch, Offers, Reading, Tail, is_live
-from sessiond.conformance.verdict import Skipped, must
 
 if TYPE_CHECKING:
     from carpal.v1.session_pb2_grpc import SessionAsyncStub

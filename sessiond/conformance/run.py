@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
+from carpal.verdict import Skipped, explain
 from sessiond.conformance.bench import Bench
 from sessiond.conformance.callers import Caller
 from sessiond.conformance.group import Check, Verdict
-from sessiond.conformance.verdict import Skipped, explain
 
 SECONDS = 10.0
 """One check may take, on a machine of scale 1."""

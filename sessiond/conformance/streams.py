@@ -9,7 +9,7 @@ import grpc
 from carpal.upload import Upload
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
-from sessiond.conformance.verdict import Failed, equal, must
+from carpal.verdict import Failed, equal, must
 
 M = TypeVar("M")
 Request = TypeVar("Request")

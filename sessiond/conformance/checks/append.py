@@ -5,9 +5,9 @@ from hashlib import sha256
 
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
+from carpal.verdict import equal, must, refused
 from sessiond.conformance.bench import TERM_SHORT, Bench
 from sessiond.conformance.group import Group
-from sessiond.conformance.verdict import equal, must, refused
 
 group = Group("append")
 INBOX = ("user.message", "user.interrupt", "system.message", "hand.event", "hand.offered")

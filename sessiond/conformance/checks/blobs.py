@@ -9,10 +9,10 @@ from carpal.ids import new_id
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
+from carpal.verdict import equal, must, refused
 from sessiond.conformance.bench import Bench
 from sessiond.conformance.group import Group
 from sessiond.conformance.streams import uploaded
-from sessiond.conformance.verdict import equal, must, refused
 
 if TYPE_CHECKING:
     from carpal.v1.session_pb2_grpc import SessionAsyncStub

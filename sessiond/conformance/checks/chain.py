@@ -7,9 +7,9 @@ from carpal.chain import data_digest, event_hash, genesis
 from carpal.identity import Role
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
+from carpal.verdict import Failed, equal, must
 from sessiond.conformance.bench import Bench
 from sessiond.conformance.group import Group
-from sessiond.conformance.verdict import Failed, equal, must
 
 group = Group("chain")
 

@@ -10,11 +10,11 @@ from carpal.client import from_rpc
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
+from carpal.verdict import PEER, equal, must, refused
 from sessiond.conformance.bench import Bench
 from sessiond.conformance.checks.chain import verify
 from sessiond.conformance.checks.forks import fork
 from sessiond.conformance.group import Group
-from sessiond.conformance.verdict import PEER, equal, must, refused
 
 group = Group("deletion")
 

@@ -3,10 +3,10 @@
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
+from carpal.verdict import equal, must, refused
 from sessiond.conformance.bench import Bench
 from sessiond.conformance.checks.chain import verify
 from sessiond.conformance.group import Group
-from sessiond.conformance.verdict import equal, must, refused
 
 group = Group("forks")
 

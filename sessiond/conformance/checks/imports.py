@@ -6,12 +6,12 @@ from carpal.status import Reason
 from carpal.upload import Upload
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
+from carpal.verdict import equal, must, refused
 from sessiond.conformance.bench import Bench
 from sessiond.conformance.checks.chain import verify
 from sessiond.conformance.checks.redaction import redact
 from sessiond.conformance.group import Group
 from sessiond.conformance.streams import uploaded
-from sessiond.conformance.verdict import equal, must, refused
 
 group = Group("import")
 Exported = tuple[types_pb2.SessionInfo, list[types_pb2.Event]]

@@ -7,10 +7,10 @@ from carpal.errors import from_status
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
+from carpal.verdict import equal, must, refused, refused_ack
 from sessiond.conformance.bench import TERM_SHORT, Bench
 from sessiond.conformance.group import Group
 from sessiond.conformance.streams import is_live
-from sessiond.conformance.verdict import equal, must, refused, refused_ack
 
 group = Group("leases")
 

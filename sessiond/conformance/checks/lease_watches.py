@@ -1,10 +1,10 @@
 """Leases are watched: a snapshot, then every change."""
 
 from carpal.status import Reason
+from carpal.verdict import equal, must, refused
 from sessiond.conformance.bench import TERM_SHORT, Bench
 from sessiond.conformance.group import Group
 from sessiond.conformance.streams import is_live
-from sessiond.conformance.verdict import equal, must, refused
 
 group = Group("leases")
 

@@ -11,10 +11,10 @@ from carpal.identity import Role
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
+from carpal.verdict import PEER, equal, must, refused
 from sessiond.conformance.bench import TERM_SHORT, Bench
 from sessiond.conformance.group import Group
 from sessiond.conformance.streams import is_live
-from sessiond.conformance.verdict import PEER, equal, must, refused
 
 group = Group("leases")
 

@@ -8,9 +8,9 @@ from google.rpc import error_details_pb2, status_pb2
 
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
+from carpal.verdict import Failed, equal, must
 from sessiond.conformance.bench import Bench
 from sessiond.conformance.group import Group
-from sessiond.conformance.verdict import Failed, equal, must
 
 group = Group("sessions")
 DETAILS = "grpc-status-details-bin"

@@ -11,10 +11,10 @@ from carpal.identity import Role, server_name
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1.session_pb2_grpc import SessionStub
+from carpal.verdict import PEER, Failed, must, refused
 from sessiond.conformance.bench import Bench
 from sessiond.conformance.group import Group
 from sessiond.conformance.streams import uploaded
-from sessiond.conformance.verdict import PEER, Failed, must, refused
 
 group = Group("roles")
 SERVICE = pb.DESCRIPTOR.services_by_name["Session"]

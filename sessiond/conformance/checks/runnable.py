@@ -4,10 +4,10 @@ import asyncio
 
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
+from carpal.verdict import equal, must
 from sessiond.conformance.bench import TERM_SHORT, Bench
 from sessiond.conformance.group import Group
 from sessiond.conformance.streams import Offers
-from sessiond.conformance.verdict import equal, must
 
 group = Group("runnable")
 

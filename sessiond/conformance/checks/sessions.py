@@ -2,9 +2,9 @@
 
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
+from carpal.verdict import equal, must, refused
 from sessiond.conformance.bench import Bench
 from sessiond.conformance.group import Group
-from sessiond.conformance.verdict import equal, must, refused
 
 group = Group("sessions")
 MAP_BYTES = 4096

@@ -2,10 +2,10 @@
 
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
+from carpal.verdict import equal, refused
 from sessiond.conformance.bench import Bench
 from sessiond.conformance.checks.sessions import MAP_BYTES
 from sessiond.conformance.group import Group
-from sessiond.conformance.verdict import equal, refused
 
 group = Group("sessions")
 

@@ -37,13 +37,20 @@ def equal(what: str, got: object, wanted: object) -> None:
 
 
 @contextmanager
-def refused(*reasons: Reason) -> Iterator[None]:
-    """The call inside must be refused, for one of these reasons; without any, for whatever."""
+def refused(*reasons: Reason, field: str = "", says: str = "") -> Iterator[None]:
+    """The call inside must be refused, for one of these reasons; without any, for whatever.
+
+    The refusal must name `field`, and its message hold `says`.
+    """
     try:
         yield
     except grpc.RpcError as error:
         code = error.code().value[0] if isinstance(error, grpc.aio.AioRpcError) else 0
-        check_refusal(from_rpc(error, PEER), code, *reasons)
+        refusal = from_rpc(error, PEER)
+        check_refusal(refusal, code, *reasons)
+        if field:
+            equal(f"the field that {refusal.reason} names", refusal.fields.get("field"), field)
+        must(says in refusal.message, f"{refusal.reason} does not say {says!r}: {refusal.message}")
     else:
         raise Failed(f"was not refused{_wanted(reasons)}")
 
