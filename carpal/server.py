@@ -12,6 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -134,6 +135,29 @@ async def serve(
             await server.stop(_GRACE)
 
 
+@asynccontextmanager
+async def serve_locally(
+    path: Path, register: Callable[[grpc.aio.Server], None]
+) -> AsyncIterator[None]:
+    """Serve on a unix socket until the block ends: no TLS and no roles.
+
+    Whoever may open the socket may ask anything; its folder decides who that is.
+    ADDRESS_IN_USE when it cannot be there.
+    """
+    the_one_loop()
+    server = grpc.aio.server(interceptors=[_OpenToAll()], options=_OPTIONS)
+    register(server)
+    try:
+        server.add_insecure_port(f"unix:{path}")
+    except RuntimeError:
+        raise refuse(Reason.ADDRESS_IN_USE, f"cannot listen on {path}") from None
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(_GRACE)
+
+
 def check_address(value: str, field: str) -> str:
     """`value`, or INVALID_FIELD when it is not `host:port`; port 0 is any free one."""
     host, _, port = value.rpartition(":")
@@ -220,6 +244,16 @@ class _Guard(grpc.aio.ServerInterceptor):
                 role=identity.role,
             )
         return identity
+
+
+class _OpenToAll(_Guard):
+    """Turns what handlers raise into statuses; asks nobody who they are."""
+
+    def __init__(self) -> None:
+        super().__init__(Callers(Revocations()), authorize=False)
+
+    def _check(self, method: str, context: Context) -> Identity | None:
+        return None
 
 
 async def _abort(method: str, context: Context, raised: Exception) -> None:

@@ -13,6 +13,7 @@ from carpal.proof import TOKEN_MAX, Token, parse_token
 from carpal.proxy import Way
 from carpal.status import Reason
 from carpal.tls import IdentityFiles
+from hands.conformance.cli import check
 
 if TYPE_CHECKING:
     from hands.app import HandConfig
@@ -31,6 +32,9 @@ _CONFIG = click.option(
 @click.group()
 def hand() -> None:
     """The hand daemon on this machine."""
+
+
+hand.add_command(check)
 
 
 @hand.command("enroll")
@@ -144,6 +148,40 @@ def retire(state_dir: Path | None, config_file: Path | None, yes: bool) -> None:
         raise refuse(Reason.INVALID_FIELD, f"{who} would be revoked", action="give --yes")
     asyncio.run(retire(folder, address, way))
     click.echo(f"revoked {who}; what is in {folder} is of no more use")
+
+
+@hand.command(hidden=True)
+@click.option("--state-dir", type=click.Path(path_type=Path), required=True)
+@click.option("--socket", type=click.Path(path_type=Path), required=True)
+@click.option("--type", "type_name", required=True)
+@click.option("--workspace", required=True)
+@click.option("--ready-fd", type=int)
+def serve(
+    state_dir: Path, socket: Path, type_name: str, workspace: str, ready_fd: int | None
+) -> None:
+    """Serve one hand type's hands on a unix socket, for whoever may open it: for `check`."""
+    from hands import serving, types
+
+    logs.setup()
+    found = types.installed()
+    if type_name not in found:
+        there = ", ".join(sorted(found)) or "none"
+        raise refuse(
+            Reason.HAND_TYPE_NOT_FOUND,
+            f"no hand type {type_name!r} is installed here; there is {there}",
+            action="install what brings it",
+        )
+    chosen = {type_name: found[type_name]}
+    process.run(
+        lambda stop: serving.run(
+            chosen,
+            stop,
+            state=state_dir,
+            socket=socket,
+            workspace=workspace,
+            ready_fd=ready_fd,
+        )
+    )
 
 
 def _settings(state_dir: Path | None, config_file: Path | None) -> "HandConfig":

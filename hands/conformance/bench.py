@@ -1,0 +1,212 @@
+"""What a check works with: a connection of its own, fresh ids, and hands that end with it."""
+
+import asyncio
+import json
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from carpal.ids import new_id
+from carpal.v1 import hand_pb2 as pb
+from carpal.verdict import Failed, Skipped, must
+from hands.conformance.hand import HandAt
+from hands.conformance.own import OwnServer
+from hands.conformance.subject import WORKSPACE, Subject, dialled
+
+if TYPE_CHECKING:
+    from carpal.v1.hand_pb2_grpc import HandAsyncStub  # known to the stubs alone
+
+ORPHAN_DEADLINE = 120
+"""Seconds after which hands end that a killed check left behind."""
+_ENDING = 10.0
+"""Seconds to release a hand at a check's end."""
+_MIB = 1024 * 1024
+
+
+class Bench:
+    """One check's own. Use `open_bench`."""
+
+    def __init__(self, subject: Subject, scale: float) -> None:
+        self.subject = subject
+        self.scale = scale
+        self._hands: list[HandAt] = []
+        self._connection = AsyncExitStack()
+        self._stub: HandAsyncStub | None = None
+
+    @property
+    def stub(self) -> "HandAsyncStub":
+        """The connection there is."""
+        assert self._stub is not None
+        return self._stub
+
+    @property
+    def own(self) -> OwnServer:
+        """The server, or Skipped when it is not ours to kill."""
+        if self.subject.own is None:
+            raise Skipped("needs --type: another's server is not ours to kill")
+        return self.subject.own
+
+    def slow(self, seconds: float) -> float:
+        """Seconds, on this machine."""
+        return seconds * self.scale
+
+    async def dial(self) -> None:
+        """Open the connection, or cut it and open another."""
+        await self._connection.aclose()
+        self._stub = await self._connection.enter_async_context(dialled(self.subject.socket))
+
+    # Hands.
+
+    def driver(self, session_id: str = "", epoch: int = 1) -> pb.Driver:
+        """A driver, of a session of its own unless one is named."""
+        session = session_id or new_id("sesn")
+        return pb.Driver(session_id=session, epoch=epoch, workspace=WORKSPACE)
+
+    def order(self, **config: Any) -> pb.ProvisionRequest:
+        """A hand to provision, of a fresh id."""
+        request = pb.ProvisionRequest(
+            driver=self.driver(),
+            hand_id=new_id("hand"),
+            type=self.subject.type.type,
+            config=json.dumps({**self.subject.config, **config}).encode(),
+        )
+        request.orphan_deadline.FromSeconds(ORPHAN_DEADLINE)
+        return request
+
+    async def provision(self, request: pb.ProvisionRequest) -> pb.ProvisionResult:
+        """Provision, and see to the hand's end; its result, which must come last and alone."""
+        self._hands.append(self.at(request))
+        result: pb.ProvisionResult | None = None
+        async for step in self.stub.Provision(request):
+            must(result is None, "something came after the result")
+            if step.HasField("result"):
+                result = step.result
+        if result is None:
+            raise Failed("Provision ended without a result")
+        return result
+
+    def at(self, request: pb.ProvisionRequest) -> HandAt:
+        """The hand of a request."""
+        return HandAt(lambda: self.stub, request.hand_id, request.driver)
+
+    async def hand(self, limits: Mapping[str, int] | None = None, **config: Any) -> HandAt:
+        """A new hand."""
+        request = self.order(**config)
+        for name, value in (limits or {}).items():
+            setattr(request.limits, name, value)
+        await self.provision(request)
+        return self._hands[-1]
+
+    async def limited(self, limit: str, value: int) -> HandAt:
+        """A new hand with a limit; Skipped where that is not enforced."""
+        if not self.subject.enforces(limit):
+            raise Skipped(f"the type does not enforce {limit} here")
+        return await self.hand({limit: value})
+
+    def plain_call(self) -> tuple[str, dict[str, Any]]:
+        """A tool of the type and an input that does no harm."""
+        calls = {
+            "bash": {"command": "echo plain"},
+            "write": {"file_path": "plain", "content": "plain"},
+            "screenshot": {},
+        }
+        for tool in self.subject.type.tools:
+            if tool.name in calls:
+                return tool.name, calls[tool.name]
+        raise Skipped("the type has no tool that the checks know how to call")
+
+    # What is outside hands.
+
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """A folder of this machine that anyone may write to; gone when the block ends."""
+        with tempfile.TemporaryDirectory(prefix="carpal-outside-") as path:
+            folder = Path(path)
+            folder.chmod(0o777)
+            yield folder
+
+    @asynccontextmanager
+    async def growth(self) -> AsyncIterator["Growth"]:
+        """How much memory the server took at most in the block, beyond what it had."""
+        growth = Growth(self.subject.server_pid)
+        looking = asyncio.create_task(growth.look())
+        try:
+            yield growth
+        finally:
+            looking.cancel()
+            await asyncio.wait({looking})
+
+    async def close(self) -> None:
+        """End its hands and hang up."""
+        for hand in self._hands:
+            try:
+                async with asyncio.timeout(self.slow(_ENDING)):
+                    await hand.release()
+            except (grpc.RpcError, TimeoutError):
+                continue  # refused, lost or fenced off: its orphan deadline ends it
+        await self._connection.aclose()
+
+
+class Growth:
+    """The memory of one process while it is looked at."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._first = _resident(pid)
+        self._most = self._first
+
+    @property
+    def mib(self) -> float:
+        """MiB at most beyond the first look; Skipped when there is no process to see."""
+        if not self._first:
+            raise Skipped("the server's process is not to be seen from here")
+        return (max(self._most, _resident(self._pid)) - self._first) / _MIB
+
+    async def look(self) -> None:
+        """Look often, until cancelled."""
+        while True:
+            self._most = max(self._most, _resident(self._pid))
+            await asyncio.sleep(0.02)
+
+
+def _resident(pid: int) -> int:
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    except OSError:
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+@asynccontextmanager
+async def open_bench(subject: Subject, scale: float = 1.0) -> AsyncIterator[Bench]:
+    """A bench, connected; at the end the hands made at it are gone."""
+    bench = Bench(subject, scale)
+    await bench.dial()
+    try:
+        yield bench
+    finally:
+        await bench.close()
+
+
+def number() -> str:
+    """A number of seconds that nobody else sleeps: it tells a check's processes from all others."""
+    return f"9{secrets.randbelow(10**8):08}"
+
+
+class Stopwatch:
+    """Seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """So far."""
+        return time.monotonic() - self._begun

@@ -1,0 +1,149 @@
+"""What a type says of itself, and that its calls are held to it."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from carpal.status import Reason
+from carpal.v1 import hand_pb2 as pb
+from carpal.verdict import Skipped, equal, must, refused
+from hands.conformance.bench import Bench, number
+from hands.conformance.claude import KNOWN, OF_CAPABILITY
+from hands.conformance.group import CONTRACT, Group
+
+contract = Group(CONTRACT)
+
+_HARMLESS: Mapping[str, Any] = {
+    "string": "true",
+    "integer": 1,
+    "number": 1,
+    "boolean": False,
+    "array": [1, 2],
+    "object": {},
+}
+_WRONG: Mapping[str, Any] = {"string": 7}
+"""Of another type than asked for; text is, of all but text."""
+
+
+def _schema(tool: pb.ToolInfo) -> Mapping[str, Any]:
+    schema = json.loads(tool.input_schema)
+    must(isinstance(schema, dict), f"the schema of {tool.name} is no object")
+    equal(f"the type in the schema of {tool.name}", schema.get("type"), "object")
+    return dict(schema)
+
+
+@contract("h22")
+async def described_whole(bench: Bench) -> None:
+    """Each tool has a name of its own, a description, and a JSON Schema of an object."""
+    kind = bench.subject.type
+    names = [tool.name for tool in kind.tools]
+    must(bool(names), "there is no tool")
+    equal("names", len(set(names)), len(names))
+    for tool in kind.tools:
+        must(bool(tool.description), f"{tool.name} has no description")
+        _schema(tool)
+    must(isinstance(json.loads(kind.config_schema or b"{}"), dict), "config_schema is no object")
+
+
+@contract("h22")
+async def as_claude_knows_them(bench: Bench) -> None:
+    """A tool whose name Claude knows takes the fields that Claude knows, and no others."""
+    for tool in bench.subject.type.tools:
+        if tool.name not in KNOWN:
+            continue
+        schema, known = _schema(tool), KNOWN[tool.name]
+        found = {name: part.get("type") for name, part in schema.get("properties", {}).items()}
+        equal(f"the fields of {tool.name}", found, dict(known.types))
+        required = frozenset(schema.get("required", ()))
+        equal(f"what {tool.name} requires", required, known.required)
+
+
+@contract("h22")
+async def tools_of_capabilities(bench: Bench) -> None:
+    """A type has the tools of each capability that it claims."""
+    names = {tool.name for tool in bench.subject.type.tools}
+    for capability, tools in OF_CAPABILITY.items():
+        if capability in bench.subject.capabilities:
+            equal(f"missing of {capability}", sorted(tools - names), [])
+
+
+@contract("h22")
+async def unknown_tool(bench: Bench) -> None:
+    """A tool that the type has not is refused, by its name."""
+    hand = await bench.hand()
+    with refused(Reason.TOOL_NOT_FOUND, says="no_such_tool"):
+        await hand.run("no_such_tool", {})
+
+
+@contract("h22")
+async def input_refused_by_field(bench: Bench) -> None:
+    """Input that does not fit a tool's schema is refused, and the refusal names the field."""
+    hand = await bench.hand()
+    tried = 0
+    for tool in bench.subject.type.tools:
+        for field, given in _misfits(_schema(tool)):
+            tried += 1
+            with refused(Reason.INPUT_INVALID, field=field):
+                await hand.run(tool.name, given)
+    must(tried > 0, "no schema says what would not fit")
+
+
+def _misfits(schema: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Inputs with one thing wrong each, and the field that it is."""
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    required = schema.get("required", ())
+    fitting = {name: _fitting(properties[name]) for name in required}
+    for name in required:
+        yield name, {key: value for key, value in fitting.items() if key != name}
+    for name, part in properties.items():
+        if isinstance(part.get("type"), str):
+            yield name, {**fitting, name: _WRONG.get(part["type"], "text")}
+        if "enum" in part:
+            yield name, {**fitting, name: "none of them"}
+    if schema.get("additionalProperties") is False:
+        yield "no_such_field", {**fitting, "no_such_field": 1}
+
+
+def _fitting(part: Mapping[str, Any]) -> Any:
+    return part["enum"][0] if "enum" in part else _HARMLESS.get(str(part.get("type")), "true")
+
+
+@contract("h22")
+async def input_no_object(bench: Bench) -> None:
+    """Input that is no JSON object is refused."""
+    hand = await bench.hand()
+    name, _ = bench.plain_call()
+    for data in (b"", b"nonsense", b"[1]", b"\xff", b'"text"', b"[" * 50_000):
+        with refused(Reason.INPUT_INVALID):
+            await hand.run(name, data)
+
+
+@contract("h22", needs=("shell",))
+async def refused_runs_nothing(bench: Bench) -> None:
+    """What is refused did not run, and its hand stays usable."""
+    hand = await bench.hand()
+    given = {"command": "echo ran > ran", "timeout_ms": "soon"}
+    with refused(Reason.INPUT_INVALID, field="timeout_ms"):
+        await hand.run("bash", given)
+    answer = await hand.sh("[ ! -e ran ] && echo nothing")
+    equal("what is there", answer.text, "nothing\n")
+
+
+@contract()
+async def probed(bench: Bench) -> None:
+    """Probe says ready; and of what is not, why."""
+    health = bench.subject.health
+    if health is None:
+        raise Skipped("the server offers no Probe")
+    if health.state != pb.PROBE_STATE_READY:
+        must(bool(health.reason), "it is not ready, and does not say why")
+    equal("the state", pb.ProbeState.Name(health.state), "PROBE_STATE_READY")
+
+
+@contract()
+async def unknown_type(bench: Bench) -> None:
+    """A type that the server has not is refused."""
+    request = bench.order()
+    request.type = f"none-{number()}"
+    with refused(Reason.HAND_TYPE_NOT_FOUND):
+        await bench.provision(request)

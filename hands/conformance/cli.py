@@ -1,0 +1,95 @@
+"""`carpal hand check`: hold a hand type to the contract, from outside."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, aclosing
+from typing import Any
+
+import click
+
+from carpal.errors import invalid
+
+
+@click.command()
+@click.option(
+    "--endpoint", metavar="unix:///PATH", help="A Hand server's socket; else ours serves the type."
+)
+@click.option(
+    "--type", "type_name", metavar="T", help="The hand type; of a server, if it has many."
+)
+@click.option("--hand-config", metavar="JSON", default="{}", help="The config of every hand made.")
+@click.option("--only", "capabilities", multiple=True, metavar="CAPABILITY", help="Repeatable.")
+@click.option("--scale", default=1.0, show_default=True, help="How slow the machine is taken.")
+@click.option("--list", "listing", is_flag=True, help="Say the checks; makes none.")
+@click.option("--json", "as_json", is_flag=True, help="One object a line, then a summary.")
+def check(  # noqa: PLR0917 - click passes each by name
+    endpoint: str | None,
+    type_name: str | None,
+    hand_config: str,
+    capabilities: tuple[str, ...],
+    scale: float,
+    listing: bool,
+    as_json: bool,
+) -> int:
+    """Make every check of the contract against a hand type, ours or anyone's.
+
+    What a type does not claim is skipped. With --type alone the daemon's own
+    service serves it, and is stopped and killed on the way; its hands, and
+    what runs in them, end with the checks. Exits 0 when nothing failed, 1 when
+    something did, 3 when nobody answers.
+    """
+    from hands.conformance.own import open_own
+    from hands.conformance.run import verdicts
+    from hands.conformance.subject import WORKSPACE, reach, socket_of, subject_at
+    from hands.conformance.suite import chosen
+
+    checks = chosen(capabilities)
+    if listing:
+        for one in checks:
+            click.echo(f"{one.capability}: {one.sentence}")
+        return 0
+    if endpoint is None and type_name is None:
+        raise click.UsageError("Missing option '--endpoint' or '--type'.")
+    config = _object(hand_config)
+
+    async def make() -> Counter[str]:
+        count = Counter[str]()
+        async with AsyncExitStack() as held:
+            own = None
+            if endpoint is None:
+                own = await held.enter_async_context(open_own(type_name or "", WORKSPACE))
+            path = own.socket if endpoint is None and own else socket_of(endpoint or "")
+            subject = await subject_at(path, type_name, config, own)
+            judged = await held.enter_async_context(aclosing(verdicts(checks, subject, scale)))
+            async for verdict in judged:
+                if verdict.verdict == "fail" and (gone := await reach(subject)):
+                    raise gone  # the rest would say nothing
+                count[verdict.verdict] += 1
+                if as_json:
+                    click.echo(json.dumps(verdict._asdict()))
+                else:
+                    detail = f"   {verdict.detail}" if verdict.detail else ""
+                    click.echo(
+                        f"{verdict.verdict:<8} {verdict.capability}: {verdict.check}{detail}"
+                    )
+        return count
+
+    count = asyncio.run(make())
+    summary = {verdict: count[verdict] for verdict in ("pass", "fail", "skipped")}
+    if as_json:
+        click.echo(json.dumps({"ok": not summary["fail"], **summary}))
+    else:
+        click.echo(", ".join(f"{number} {verdict}" for verdict, number in summary.items()))
+    return 1 if summary["fail"] else 0
+
+
+def _object(text: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise invalid("--hand-config", f"is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise invalid("--hand-config", "must be a JSON object")
+    return value

@@ -1,0 +1,187 @@
+"""One hand as a check holds it: calls on it, watched or awaited, and what their answers say."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from carpal.ids import new_id
+from carpal.v1 import hand_pb2 as pb
+from carpal.verdict import Failed, equal, must
+
+if TYPE_CHECKING:
+    from carpal.v1.hand_pb2_grpc import HandAsyncStub  # known to the stubs alone
+
+    Stream = grpc.aio.UnaryStreamCall[pb.ExecuteRequest, pb.ExecuteResponse]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A call's result, and the output that came before it."""
+
+    result: pb.Result
+    output: bytes
+    seconds: float
+    """From asking to the result."""
+
+    @property
+    def text(self) -> str:
+        """What the model is given."""
+        return self.result.content
+
+    def ended(self, outcome: "pb.Outcome.ValueType", code: int | None = None) -> "Answer":
+        """Itself; Failed unless it ended like this, with an exit code if one is given."""
+        if self.result.outcome != outcome:
+            wanted, got = pb.Outcome.Name(outcome), pb.Outcome.Name(self.result.outcome)
+            raise Failed(f"ended as {got}, not {wanted}: {self.text[-200:]!r}")
+        if code is not None:
+            equal("the exit code", self.result.exit_code, code)
+        return self
+
+    def fails(self) -> "Answer":
+        """Itself; Failed unless the tool ran and failed, and says something."""
+        return self.ended(pb.OUTCOME_ERROR)
+
+    def within(self, seconds: float) -> "Answer":
+        """Itself; Failed when it took longer."""
+        must(self.seconds <= seconds, f"took {self.seconds:.1f} s, more than {seconds:.1f} s")
+        return self
+
+
+class Watching:
+    """A call under way, and what it gave so far."""
+
+    def __init__(self, call: "Stream", call_id: str) -> None:
+        self.call_id = call_id
+        self.output = b""
+        self._call = call
+        self._begun = time.monotonic()
+        self._steps: AsyncIterator[pb.ExecuteResponse] = aiter(call)
+
+    async def says(self, text: bytes) -> "Watching":
+        """Itself, once its output holds `text`; Failed when it ends before."""
+        while text not in self.output:
+            answer = await self._step()
+            if answer is not None:
+                raise Failed(f"ended without saying {text!r}: {answer.text[-200:]!r}")
+        return self
+
+    async def answer(self) -> Answer:
+        """Its end."""
+        while (answer := await self._step()) is None:
+            pass
+        return answer
+
+    def cut(self) -> None:
+        """Stop listening, without a word to anyone."""
+        self._call.cancel()
+
+    async def _step(self) -> Answer | None:
+        try:
+            step = await anext(self._steps)
+        except StopAsyncIteration:
+            raise Failed("the call's stream ended without a result") from None
+        if step.HasField("output"):
+            self.output += step.output.data
+            return None
+        must(step.HasField("result"), "a step of Execute holds neither output nor a result")
+        must(bool(step.result.content), "the result's content is empty")
+        must(step.result.outcome != pb.OUTCOME_UNSPECIFIED, "the result has no outcome")
+        return Answer(step.result, self.output, time.monotonic() - self._begun)
+
+
+class HandAt:
+    """One provisioned hand, driven by one session."""
+
+    def __init__(
+        self, stub: "Callable[[], HandAsyncStub]", hand_id: str, driver: pb.Driver
+    ) -> None:
+        """`stub` gives the connection there is now."""
+        self.hand_id = hand_id
+        self.driver = driver
+        self._stub = stub
+
+    def request(
+        self,
+        name: str,
+        given: Mapping[str, Any] | bytes,
+        *,
+        call_id: str = "",
+        limit: float = 0.0,
+        offset: int = 0,
+    ) -> pb.ExecuteRequest:
+        """A call, of a fresh id unless one is given; `limit` is its time limit in seconds."""
+        request = pb.ExecuteRequest(
+            driver=self.driver,
+            hand_id=self.hand_id,
+            call_id=call_id or new_id("call"),
+            name=name,
+            input=given if isinstance(given, bytes) else json.dumps(given).encode(),
+            output_offset=offset,
+        )
+        if limit:
+            request.time_limit.FromNanoseconds(int(limit * 1e9))
+        return request
+
+    def ask(self, request: pb.ExecuteRequest) -> Watching:
+        """Send a call."""
+        return Watching(self._stub().Execute(request), request.call_id)
+
+    def begin(self, name: str, given: Mapping[str, Any] | bytes, **more: Any) -> Watching:
+        """Begin a call; `more` is as of `request`."""
+        return self.ask(self.request(name, given, **more))
+
+    async def run(self, name: str, given: Mapping[str, Any] | bytes, **more: Any) -> Answer:
+        """A call's end."""
+        return await self.begin(name, given, **more).answer()
+
+    async def sh(self, command: str, **more: Any) -> Answer:
+        """The end of a bash call."""
+        return await self.run("bash", {"command": command}, **more)
+
+    def begin_sh(self, command: str, **more: Any) -> Watching:
+        """Begin a bash call."""
+        return self.begin("bash", {"command": command}, **more)
+
+    async def works(self) -> None:
+        """Failed unless a shell call is answered as if nothing had been."""
+        answer = await self.sh("echo usable")
+        equal("what the next call gives", answer.ended(pb.OUTCOME_OK, 0).text, "usable\n")
+
+    async def cancel(self, call_id: str, grace: float = 0.0) -> pb.CancelResponse:
+        """Stop a call."""
+        request = pb.CancelRequest(driver=self.driver, hand_id=self.hand_id, call_id=call_id)
+        request.grace.FromNanoseconds(int(grace * 1e9))
+        return await self._stub().Cancel(request)
+
+    async def acknowledge(self, *call_ids: str) -> None:
+        """Say that results are in the log."""
+        request = pb.AcknowledgeRequest(driver=self.driver, hand_id=self.hand_id, call_ids=call_ids)
+        await self._stub().Acknowledge(request)
+
+    async def claim(self, *call_ids: str, epoch: int | None = None) -> pb.ClaimResponse:
+        """Ask for the states of calls, as another driver when `epoch` is another."""
+        request = pb.ClaimRequest(driver=self.driver, hand_id=self.hand_id, call_ids=call_ids)
+        if epoch is not None:
+            request.driver.epoch = epoch
+        return await self._stub().Claim(request)
+
+    async def state(self, call_id: str) -> "pb.CallState.ValueType":
+        """One call's state."""
+        (found,) = (await self.claim(call_id)).calls
+        equal("the call that Claim answers about", found.call_id, call_id)
+        return found.state
+
+    async def until(self, call_id: str, *states: "pb.CallState.ValueType") -> None:
+        """Once a call is in one of these states."""
+        while await self.state(call_id) not in states:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.02)
+
+    async def release(self) -> pb.ReleaseResponse:
+        """End it."""
+        request = pb.ReleaseRequest(driver=self.driver, hand_id=self.hand_id)
+        return await self._stub().Release(request)

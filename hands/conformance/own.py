@@ -1,0 +1,118 @@
+"""The server that the checks start themselves, for `--type`: one that may be stopped and killed."""
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from carpal import children
+from carpal.children import Child
+from carpal.errors import refuse
+from carpal.status import Reason
+
+SECRET = "CARPAL_CHECK_SECRET"  # noqa: S105 - a name
+"""A variable of the server's environment that no hand may see."""
+
+
+class OwnServer:
+    """`carpal hand serve`, on a state folder of its own. Use `open_own`."""
+
+    def __init__(self, folder: Path, type_name: str, workspace: str) -> None:
+        self.socket = folder / "socket"
+        self.secret = f"secret-{os.urandom(8).hex()}"
+        self._folder = folder
+        self._arguments = [
+            *("hand", "serve", "--state-dir", str(folder), "--socket", str(self.socket)),
+            *("--type", type_name, "--workspace", workspace),
+        ]
+        self._child: Child | None = None
+
+    async def start(self) -> None:
+        """Start it; it serves when this returns."""
+        environ = {**os.environ, SECRET: self.secret}
+        log = self._folder / "server.log"
+        self._child = await children.start("the server", self._arguments, log=log, environ=environ)
+        await self._child.ready()
+
+    async def kill(self) -> None:
+        """As a machine that is out of memory does."""
+        assert self._child is not None
+        self._child.process.kill()
+        await self._child.process.wait()
+
+    def pause(self) -> None:
+        """It stands still, until `go_on`."""
+        assert self._child is not None
+        self._child.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """It goes on."""
+        assert self._child is not None
+        self._child.process.send_signal(signal.SIGCONT)
+
+    async def stop(self) -> None:
+        """End it in good order, if it runs."""
+        if self._child is not None:
+            if self._child.is_alive():
+                self.go_on()
+            await children.end([self._child])
+
+    def remains(self, hand_id: str) -> list[str]:
+        """What is left of a hand on this machine: its folder, processes, mounts, cgroups."""
+        folders = [path for path in self._folder.glob("*/hands/*") if path.name == hand_id]
+        left = [f"folder {path.name}" for path in folders]
+        left += [f"process {pid}" for pid in processes_of(hand_id)]
+        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
+        left += [f"mount {line.split()[1]}" for line in mounts.splitlines() if hand_id in line]
+        return left + [f"cgroup {path}" for path in _cgroups() if hand_id in path.name]
+
+    def kill_hand(self, hand_id: str) -> int:
+        """Kill what supervises a hand; says how many processes that was."""
+        pids = processes_of(hand_id)
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # with one before it
+        return len(pids)
+
+
+@asynccontextmanager
+async def open_own(type_name: str, workspace: str) -> AsyncIterator[OwnServer]:
+    """A server that serves; ended, with its folder, when the block ends. HAND_TYPE_NOT_FOUND."""
+    there = sorted(entry.name for entry in entry_points(group="carpal.hand_types"))
+    if type_name not in there:
+        raise refuse(
+            Reason.HAND_TYPE_NOT_FOUND,
+            f"no hand type {type_name!r} is installed here; there is {', '.join(there) or 'none'}",
+            action="install what brings it, or give its server's --endpoint",
+        )
+    folder = _folder()
+    own = OwnServer(folder, type_name, workspace)
+    try:
+        await own.start()
+        yield own
+    finally:
+        await own.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folder() -> Path:
+    # A socket's address is short, and so is this path; a hand's uid must get through to its own.
+    folder = Path(tempfile.mkdtemp(prefix="carpal-check-"))
+    folder.chmod(0o711)
+    return folder
+
+
+def processes_of(mark: str) -> list[int]:
+    """Processes of this machine that have `mark` among their arguments."""
+    return [pid for pid in children.all_pids() if mark in children.arguments_of(pid)]
+
+
+def _cgroups() -> Iterable[Path]:
+    root = Path("/sys/fs/cgroup")
+    return (path for depth in ("*", "*/*", "*/*/*", "*/*/*/*") for path in root.glob(depth))

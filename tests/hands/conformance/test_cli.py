@@ -1,0 +1,90 @@
+"""`carpal hand check`, as a person and as a script use it."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hands.conformance.suite import CHECKS
+from hands.serving import HandServicer
+from tests.command import Command
+from tests.hands.conformance import wrong
+from tests.pace import SCALE
+
+
+async def checked(tmp_path: Path, *flags: str) -> tuple[int, list[dict[str, Any]], str]:
+    """Its exit code, the objects it printed, and what it said on stderr."""
+    command = Command(tmp_path)
+    arguments = ("hand", "check", "--json", "--scale", str(2 * SCALE), *flags)
+    async with command.start(*arguments) as process, asyncio.timeout(270 * SCALE):
+        stdout, stderr = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, [json.loads(line) for line in stdout.splitlines()], stderr.decode()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+async def test_the_process_type_passes_every_check_that_it_claims(tmp_path: Path) -> None:
+    code, (*verdicts, summary), stderr = await checked(tmp_path, "--type", "process")
+    assert [one for one in verdicts if one["verdict"] == "fail"] == []
+    assert (code, stderr) == (0, "")
+    assert all(list(one) == ["check", "capability", "verdict", "detail"] for one in verdicts)
+    assert {one["check"] for one in verdicts} == {check.sentence for check in CHECKS}
+    assert summary["ok"] is True
+    assert summary["pass"] + summary["skipped"] == len(CHECKS)
+    skipped = {one["capability"] for one in verdicts if one["verdict"] == "skipped"}
+    assert not skipped & {"contract", "files"}
+
+
+async def test_a_failed_check_is_exit_code_1_and_says_what_is_wrong(tmp_path: Path) -> None:
+    async with wrong.serving(wrong.ReleasesOnce, tmp_path / "state") as socket:
+        flags = ("--endpoint", f"unix://{socket}", "--only", "contract")
+        code, (*verdicts, summary), _ = await checked(tmp_path, *flags)
+    (failed,) = [one for one in verdicts if one["verdict"] == "fail"]
+    assert "a release ends the hand" in failed["check"].lower()
+    assert failed["detail"] == "ended, again: False, not True"
+    assert (code, summary["ok"], summary["fail"]) == (1, False, 1)
+    # Another's server is not ours to kill.
+    assert any("needs --type" in one["detail"] for one in verdicts)
+
+
+async def test_a_server_that_goes_away_ends_the_checks_as_unreachable(tmp_path: Path) -> None:
+    code, lines, stderr = await checked(tmp_path, "--endpoint", f"unix://{tmp_path}/none")
+    assert (code, lines) == (3, [])
+    assert "does not answer" in stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "said"),
+    [
+        ((), 2, "Missing option '--endpoint' or '--type'"),
+        (("--type", "spaceship"), 5, "no hand type 'spaceship' is installed here"),
+        (("--endpoint", "localhost:1"), 2, "is not unix:///PATH"),
+        (("--endpoint", "unix:///" + "x" * 120), 2, "at most 107 bytes"),
+        (("--type", "process", "--only", "magic"), 2, "--only: 'magic' is none of contract"),
+        (("--type", "process", "--hand-config", "[]"), 2, "--hand-config: must be a JSON object"),
+    ],
+)
+async def test_wrong_use_is_said_in_words(
+    flags: tuple[str, ...], code: int, said: str, tmp_path: Path
+) -> None:
+    got, lines, stderr = await checked(tmp_path, *flags)
+    assert (got, lines) == (code, [])
+    assert said in stderr
+
+
+async def test_a_type_that_the_server_has_not_is_named_with_those_it_has(tmp_path: Path) -> None:
+    async with wrong.serving(HandServicer, tmp_path / "state") as socket:
+        flags = ("--endpoint", f"unix://{socket}", "--type", "container")
+        code, lines, stderr = await checked(tmp_path, *flags)
+    assert (code, lines) == (2, [])
+    assert "the server has no 'container'; it has process" in stderr
+
+
+async def test_the_checks_can_be_listed_and_ask_nobody(tmp_path: Path) -> None:
+    ended = await Command(tmp_path)("hand", "check", "--list")
+    assert ended.code == 0
+    assert len(ended.stdout.splitlines()) == len(CHECKS)
+    assert all(": " in line for line in ended.stdout.splitlines())
