@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hands.forwarder import guard
+from hands.forwarder import guard, hosts
 from hands.forwarder.heads import Refused
 from tests.hands.place import PATIENCE
 
@@ -108,3 +108,10 @@ async def test_a_resolver_that_hangs_is_not_waited_for(monkeypatch: pytest.Monke
 
 async def test_what_this_machines_resolver_says_is_what_localhost_is() -> None:
     assert set(await guard.resolved("localhost", 80)) <= {"127.0.0.1", "::1"}
+
+
+async def test_h38_this_machine_is_refused_under_its_public_address_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hosts, "public", lambda _: True)  # as if it had one
+    assert "the daemon's own machine" in (await why("a.b", at("127.0.0.1"))).why

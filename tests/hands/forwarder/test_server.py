@@ -222,6 +222,67 @@ async def test_a_head_that_comes_drop_by_drop_or_never_ends_is_not_waited_for(
         assert status(await client.send(b"GET http://a.b/ HTTP/1.1\r\nX: " + b"y" * 99_999)) == 431
 
 
+async def test_a_head_that_comes_drop_by_drop_has_no_more_time_than_another(tmp_path: Path) -> None:
+    async with (
+        forwarding(tmp_path, way=Way(nowhere, head_limit=0.2)) as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        reader, writer = await client.open()
+        answer = asyncio.create_task(reader.read())
+        while not (await asyncio.wait({answer}, timeout=0.01))[0]:
+            writer.write(b"x")
+        assert status(answer.result()) == 408
+        writer.close()
+
+
+async def test_a_host_at_an_ipv6_address_is_reached_and_named_with_brackets(tmp_path: Path) -> None:
+    try:
+        server_at_six = await asyncio.start_server(Host(OK, None).serve, "::1", 0)
+    except OSError:
+        pytest.skip("no IPv6 on this machine's loopback")
+    async with server_at_six:
+        port = server_at_six.sockets[0].getsockname()[1]
+        async with forwarding(tmp_path, {"host": f"[::1]:{port}"}) as client:
+            assert status(await client.get(f"http://[::1]:{port}/")) == 200
+            assert status(await client.get(f"http://[0:0::1]:{port}/")) == 200
+            assert status(await client.get(f"http://[::ffff:127.0.0.1]:{port}/")) == 403
+            assert status(await client.get(f"http://[::1%lo]:{port}/")) == 400
+
+
+async def test_a_name_in_any_alphabet_with_or_without_a_dot_is_the_same_host(
+    tmp_path: Path,
+) -> None:
+    async with host() as there:
+        named = {"host": f"B\u00fccher.example:{there.port}"}
+        async with forwarding(tmp_path, named, rule(there)) as client:
+            for name in ("xn--bcher-kva.example", "XN--BCHER-KVA.example."):
+                assert status(await client.get(f"http://{name}:{there.port}/")) == 200
+            assert status(await client.get(f"http://bucher.example:{there.port}/")) == 403
+
+
+async def test_an_answer_is_passed_on_as_it_comes(tmp_path: Path) -> None:
+    seen = asyncio.Event()
+
+    async def wait(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await writer.drain()
+        await seen.wait()
+        writer.write(b"data: 2\n\n")
+
+    first = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n"
+    async with (
+        host(first, wait) as there,
+        forwarding(tmp_path, rule(there)) as client,
+        asyncio.timeout(PATIENCE),
+    ):
+        reader, writer = await client.open()
+        place = b"127.0.0.1:%d" % there.port
+        writer.write(b"GET http://%s/ HTTP/1.1\r\nHost: %s\r\n\r\n" % (place, place))
+        await reader.readuntil(b"data: 1\n\n")
+        seen.set()
+        assert await reader.read() == b"data: 2\n\n"
+        writer.close()
+
+
 async def test_a_hand_that_opens_connections_and_says_nothing_holds_up_itself_alone(
     tmp_path: Path,
 ) -> None:
