@@ -1,8 +1,9 @@
 """The way out of a hand that has no network of its own: what every sandboxed hand type does alike.
 
-The type starts its supervisor with `ARGUMENTS` and `environment(rules)`, opens a
-forwarder in the hand's folder, and lets the hand close it. A hand without rules
-has one too: it answers each request with why nothing goes out.
+The type starts its supervisor with `ARGUMENTS` and `environment(rules)`. Once it is
+connected, `provide` or `adopt` opens the forwarder in the hand's folder, for the
+hand's `forwarder`, which ends with the hand. A hand without rules has one too: it
+answers each request with why nothing goes out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,12 +17,14 @@ from hands.forwarder.rules import SCHEMA, Rule, as_config, parse
 from hands.forwarder.server import Forwarder
 from hands.inside.relay import PORT
 
-__all__ = ["SCHEMA"]  # a part of the types' configurations
+__all__ = ["SCHEMA"]  # a part of the types' configurations, as the other names here are of them
 
 ARGUMENTS = ("--egress",)
 """Of the supervisor: it starts the relay."""
 NETWORK_OPEN = "its network is the machine's: what it reaches is not kept to rules"
 """What a hand without a sandbox does not keep."""
+_NAMED = 10
+"""Hosts that a note lists."""
 _PROXY = f"http://127.0.0.1:{PORT}"
 _OWN = ("localhost", "127.0.0.1", "::1")
 """The hand's own loopback, where its own servers are."""
@@ -39,6 +42,20 @@ def environment(allowed: Sequence[Rule]) -> dict[str, str]:
     own = ",".join(name for name in _OWN if name not in named)
     variables = {"http_proxy": _PROXY, "https_proxy": _PROXY, "no_proxy": own}
     return {name: value for low, value in variables.items() for name in (low, low.upper())}
+
+
+def note(allowed: Sequence[Rule]) -> str:
+    """What the model should know of it."""
+    if not allowed:
+        return "There is no network."
+    named = [_said(rule) for rule in as_config(allowed[:_NAMED])]
+    more = " and more" if len(allowed) > _NAMED else ""
+    return f"The network is the proxy in HTTPS_PROXY, which allows: {', '.join(named)}{more}."
+
+
+def _said(rule: Mapping[str, Any]) -> str:
+    about = [*rule.get("methods", ()), *rule.get("paths", ())]
+    return f"{rule['host']} ({' '.join(about)})" if about else str(rule["host"])
 
 
 def provide(folder: Path, hand_id: str, allowed: Sequence[Rule]) -> Forwarder:

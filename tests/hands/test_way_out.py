@@ -199,6 +199,14 @@ def test_the_machines_loopback_is_asked_of_the_forwarder_where_a_rule_names_it(
     assert found["HTTPS_PROXY"] == found["http_proxy"] == "http://127.0.0.1:3128"
 
 
+def test_a_hand_is_told_what_it_may_reach() -> None:
+    assert egress.note(()) == "There is no network."
+    rules = [{"host": "pypi.org"}, {"host": "a.b:81", "methods": ["GET"], "paths": ["/x/*"]}]
+    told = egress.note(parse(rules))
+    assert told.endswith("HTTPS_PROXY, which allows: pypi.org, a.b:81 (GET /x/*).")
+    assert egress.note(parse(rules * 6)).endswith(" and more.")
+
+
 async def test_a_port_that_is_taken_is_a_hand_that_does_not_start(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
         relay.listen(taken.getsockname()[1])
