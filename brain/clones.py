@@ -22,7 +22,7 @@ class Machine:
     boot: str
     """New at each start of the machine."""
     journal: str
-    """The daemon's journal; a copied one has the same."""
+    """The daemon's journal. A copied file is another, the copied disk of a machine is not."""
     epoch: int
     """Of its link; of one that says hello, of the last link it obeyed."""
 
@@ -54,11 +54,11 @@ def describe(first: Machine, new: Machine) -> str:
     """How the second shows that it is one, in words."""
     if new.instance == first.instance:
         return "a copy of the running machine"
-    if new.journal != first.journal:
-        return "another machine, with a journal of its own"
-    if new.boot != first.boot:
+    if new.boot == first.boot:
+        return "a copied state folder on the same machine"
+    if new.journal == first.journal:
         return "a copied machine"
-    return "a copied state folder on the same machine"
+    return "another machine, or a copy, with a journal of its own"
 
 
 def is_same(pinned: Machine, new: Machine) -> bool:

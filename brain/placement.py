@@ -77,6 +77,13 @@ class Placement:
         known = self._fleet.daemons(self._workspace)
         if fits := [d for d in known if d.state == "connected" and self._fits(d)]:
             return sorted(fits, key=lambda d: not self._fleet.has(d.daemon_id))
+        if drained := [d.daemon_id for d in known if d.state == "draining" and self._fits(d)]:
+            raise refuse(
+                Reason.DAEMON_NOT_FOUND,
+                f"every daemon with a {self._type!r} hand that fits its placement is drained: "
+                f"{', '.join(sorted(drained)[:5])}",
+                action="let one take new hands again: `carpal fleet drain NAME --lift`",
+            )
         raise refuse(
             Reason.DAEMON_NOT_FOUND,
             f"no connected daemon offers a {self._type!r} hand that fits its placement",

@@ -95,11 +95,18 @@ class Way:
         """Where a proxy's URL is, and the URL."""
         named = self.configured or self.environ.get("CARPAL_PROXY", "")
         if named:
-            return None if named.lower() == NONE else ("the setting `proxy`", named)
+            variable = self.environ.get("CARPAL_PROXY") == named
+            where = "the variable CARPAL_PROXY" if variable else "the setting `proxy`"
+            return None if named.lower() == NONE else (where, named)
         for name in VARIABLES:
             if value := self.environ.get(name):
                 return f"the variable {name}", value
         return None
+
+
+def by(proxy: Proxy | None) -> str:
+    """Which way, said after who is dialled; nothing of the straight one."""
+    return f" by the proxy {proxy.address} ({proxy.source})" if proxy else ""
 
 
 def channel_options(proxy: Proxy | None) -> list[tuple[str, object]]:

@@ -180,7 +180,7 @@ SPECS: dict[Reason, Spec] = {
     Reason.CALL_NOT_FOUND: Spec(Code.NOT_FOUND, _CHECK),
     Reason.LINK_VIOLATION: Spec(Code.INVALID_ARGUMENT, "run matching versions on both ends"),
     Reason.LINK_SUPERSEDED: Spec(Code.ABORTED, "stop; a newer link serves"),
-    Reason.LINK_SILENT: Spec(Code.UNAVAILABLE, "dial again", 1.0),
+    Reason.LINK_SILENT: Spec(Code.UNAVAILABLE, "wait: the daemon dials again by itself", 1.0),
     Reason.MESSAGE_TOO_LARGE: Spec(Code.INVALID_ARGUMENT, "ask for less at once"),
     Reason.NAME_MISMATCH: Spec(Code.PERMISSION_DENIED, "use the name in the certificate"),
     Reason.VERSION_UNSUPPORTED: Spec(Code.FAILED_PRECONDITION, "upgrade the older end"),

@@ -24,7 +24,7 @@ from carpal.identity import Identity, Role
 from carpal.ids import new_id
 from carpal.link import PROTOCOL_MAX, PROTOCOL_MIN
 from carpal.link_terms import CAPABILITIES
-from carpal.proxy import Way
+from carpal.proxy import Way, by
 from carpal.status import Reason
 from carpal.tls import Shown
 from carpal.v1 import orchestrator_pb2 as pb
@@ -232,7 +232,7 @@ class Daemon:
             hello = self._hello(me.identity)
             link = BrainLink(
                 at(channel),
-                f"the brain at {address}",
+                f"the brain at {address}{by(proxy)}",
                 hello,
                 self._service,
                 self._inventory,

@@ -22,7 +22,7 @@ from carpal.errors import CarpalError, refuse
 from carpal.identity import Identity, Role, identity_in, server_name, verified_identity
 from carpal.pending import Pending
 from carpal.proof import Token, ca_pin, enrol_proof, renewal_signature
-from carpal.proxy import Proxy, Way
+from carpal.proxy import Proxy, Way, by
 from carpal.renewal import Answer, Ask, Connect, Renewal, checked, not_ours, utc_now
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, Loaded, write_file
@@ -90,7 +90,7 @@ async def enroll(token: Token, identity_dir: Path, way: Way | None = None) -> En
     brain = _check_brain(token.address, b"".join(map(_pem, shown)), ca)
     pending = Pending.of(identity_dir, token.token_id)
     async with dial_enrollment(token.address, brain.trust_domain, ca, proxy) as stub:
-        with rpc_errors(f"the brain at {token.address}"):
+        with rpc_errors(f"the brain at {token.address}{by(proxy)}"):
             answer = await stub.Enroll(
                 pb.EnrollRequest(
                     token_id=token.token_id,
@@ -129,8 +129,9 @@ def asking(address: Callable[[], str], way: Way | None = None) -> Ask:
 
     async def ask(old: Loaded, request: bytes) -> Answer:
         there = address()
-        async with dial_enrollment(there, old.identity.trust_domain, old.ca, way.to(there)) as stub:
-            with rpc_errors(f"the brain at {there}"):
+        proxy = way.to(there)
+        async with dial_enrollment(there, old.identity.trust_domain, old.ca, proxy) as stub:
+            with rpc_errors(f"the brain at {there}{by(proxy)}"):
                 answer = await stub.Renew(
                     pb.RenewRequest(
                         certificate_request=request,

@@ -132,6 +132,7 @@ def _opened(path: Path, daemon_id: str) -> sqlite3.Connection:
             "INSERT OR IGNORE INTO meta VALUES ('journal_id', ?), ('sequence', '0')",
             (new_journal_id(),),
         )
+        _check_copied(db, path)
         if daemon_id:
             _check_owner(db, path, daemon_id)
     except BaseException:
@@ -169,6 +170,19 @@ def _check_whole(db: sqlite3.Connection) -> None:
         damaged = sqlite3.DatabaseError(str(found))
         damaged.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
         raise damaged
+
+
+def _check_copied(db: sqlite3.Connection, path: Path) -> None:
+    """A copy is a journal of its own: two of one id would each tell what the other one did not do.
+
+    By the file's number, which a copy on the same disk never has, nor one that was put back.
+    """
+    here = str(path.stat().st_ino)
+    row = db.execute("SELECT value FROM meta WHERE name = 'file'").fetchone()
+    if row is not None and row[0] != here:
+        log.warning("the journal is a copy, and counts as a new one", extra={"file": str(path)})
+        db.execute("UPDATE meta SET value = ? WHERE name = 'journal_id'", (new_journal_id(),))
+    db.execute("INSERT OR REPLACE INTO meta VALUES ('file', ?)", (here,))
 
 
 def _check_owner(db: sqlite3.Connection, path: Path, daemon_id: str) -> None:

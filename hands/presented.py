@@ -13,7 +13,7 @@ from cryptography import x509
 
 from carpal.errors import CarpalError, refuse
 from carpal.proof import ca_pin
-from carpal.proxy import Proxy
+from carpal.proxy import Proxy, by
 from carpal.status import Reason
 
 _TIMEOUT = 10.0
@@ -56,9 +56,9 @@ def _presented(address: str, proxy: Proxy | None) -> list[bytes]:
         ):
             return _chain(secure)
     except ssl.SSLError as error:
-        raise _unreachable(address, f"no TLS: {error.reason or error}") from None
+        raise _unreachable(address, proxy, f"no TLS: {error.reason or error}") from None
     except OSError as error:
-        raise _unreachable(address, error.strerror or str(error)) from None
+        raise _unreachable(address, proxy, error.strerror or str(error)) from None
 
 
 def _connection(address: str, proxy: Proxy | None) -> socket.socket:
@@ -77,7 +77,7 @@ def _connection(address: str, proxy: Proxy | None) -> socket.socket:
             head += more
         if head.split(b" ", 2)[1:2] != [b"200"]:
             status = head.split(b"\r\n", 1)[0].decode("ascii", "replace")[:80]
-            raise _unreachable(address, f"the proxy {proxy.address} answers {status!r}")
+            raise _unreachable(address, proxy, f"it answers {status!r}")
     except BaseException:
         raw.close()
         raise
@@ -94,5 +94,6 @@ def _chain(secure: ssl.SSLSocket) -> list[bytes]:
     return [bytes(shown.public_bytes(_DER)) for shown in private.get_unverified_chain() or ()]
 
 
-def _unreachable(address: str, why: str) -> CarpalError:
-    return refuse(Reason.UNREACHABLE, f"the brain at {address} cannot be reached ({why})")
+def _unreachable(address: str, proxy: Proxy | None, why: str) -> CarpalError:
+    message = f"the brain at {address} cannot be reached{by(proxy)} ({why})"
+    return refuse(Reason.UNREACHABLE, message)

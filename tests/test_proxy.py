@@ -3,7 +3,7 @@
 import pytest
 
 from carpal.errors import BadInput
-from carpal.proxy import NONE, VARIABLES, Proxy, Way
+from carpal.proxy import NONE, VARIABLES, Proxy, Way, by
 from carpal.status import Reason
 
 BRAIN = "brain.example.com:7441"
@@ -113,3 +113,9 @@ def test_user_and_password_go_to_the_proxy_as_they_are_meant_and_into_no_log() -
 
 def test_a_proxy_without_a_port_is_at_the_port_of_http() -> None:
     assert way("http://proxy").to(BRAIN) == Proxy("proxy", 80, "the setting `proxy`")
+
+
+def test_who_asks_is_told_which_proxy_and_who_named_it() -> None:
+    named = Way("http://p:3", {"CARPAL_PROXY": "http://p:3"}).to(BRAIN)
+    assert by(named) == " by the proxy p:3 (the variable CARPAL_PROXY)"
+    assert by(None) == ""

@@ -110,7 +110,7 @@ class SupervisedHand:
         except ValueError as error:
             raise HandLost(f"its supervisor said what is not understood: {error}") from error
         except (OSError, asyncio.IncompleteReadError) as error:
-            raise HandLost("its supervisor is gone") from error
+            raise HandLost("no supervisor listens in its folder") from error
         except TimeoutError as error:
             raise HandLost("its supervisor does not answer") from error
 

@@ -11,7 +11,7 @@ import pytest
 from brain.placement import RETURN_LIMIT, Placement
 from carpal.errors import CarpalError
 from carpal.status import Reason
-from carpal.v1 import hand_pb2
+from carpal.v1 import hand_pb2, orchestrator_pb2
 from tests.brain.stage import UNLINKED, WAIT, ScriptedFleet, daemon_row, scripted
 from tests.sessiond.serving import Serving
 
@@ -102,3 +102,14 @@ async def test_an_offer_is_asked_for_again_when_the_link_was_cut(fleet: Scripted
     fleet.hands.script["describe"] = [UNLINKED]
     async with asyncio.timeout(WAIT):
         assert (await place(fleet).offer(60.0)).type == "process"
+
+
+async def test_when_every_daemon_that_fits_is_drained_that_is_said(
+    fleet: ScriptedFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drained = orchestrator_pb2.DaemonInfo(daemon_id="d1", state="draining", types=["process"])
+    monkeypatch.setattr(fleet, "daemons", lambda _workspace: [drained])
+    error = await refused(place(fleet).daemon(0.0))
+    assert error.reason is Reason.DAEMON_NOT_FOUND
+    assert "is drained: d1" in str(error)
+    assert "--lift" in str(error)

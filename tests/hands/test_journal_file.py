@@ -136,6 +136,23 @@ def test_a_journal_on_a_full_disk_is_not_said_to_be_moved_away(
     assert caught.value.action.startswith("free some and start the daemon again")
 
 
+def test_a_copied_journal_counts_as_another_and_one_that_stayed_or_was_moved_does_not(
+    path: Path, tmp_path: Path
+) -> None:
+    """Of two daemons on copies each would tell as never accepted what the other one ran."""
+    first = Journal(path, "d1")
+    shutil.copytree(tmp_path, tmp_path.with_name("copy"))
+    copy = Journal(tmp_path.with_name("copy") / path.name, "d1")
+    assert copy.journal_id != first.journal_id
+    known = first.journal_id
+    first.close()
+    copy.close()
+    moved = tmp_path.rename(tmp_path.with_name("moved")) / path.name
+    again = Journal(moved, "d1")
+    assert again.journal_id == known
+    again.close()
+
+
 async def test_with_a_damaged_journal_every_hand_ends_and_nothing_runs_twice(
     tmp_path: Path,
 ) -> None:
