@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -54,6 +54,8 @@ class HandConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Seconds that it waits at most before it dials again, when links fail again and again."""
     proxy: str = ""
     """URL of the HTTP proxy to dial out by, or `none`; empty leaves it to the environment."""
+    sandbox: Literal["auto", "off", "required"] = "auto"
+    """Whether process hands get a sandbox: where one can be made, never, or else no hand."""
 
 
 async def run(
@@ -93,7 +95,7 @@ async def run(
         ):
             async with open_inventory(
                 journal=journal,
-                types=types.installed() if hand_types is None else hand_types,
+                types=types.installed(config.sandbox) if hand_types is None else hand_types,
                 folder=files.hands,
                 boot_id=boot_id(),
                 hands_max=config.hands_max,

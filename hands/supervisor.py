@@ -438,6 +438,7 @@ def main() -> None:
     parser.add_argument("--stay", action="store_true")  # no fork: the sandbox ends with it
     # It has a network of its own, and no way out of it but the daemon's forwarder.
     parser.add_argument("--egress", action="store_true")
+    parser.add_argument("--sealed", action="store_true")  # what it runs is of its own user
     given = parser.parse_args()
     os.environ.pop(FOLDER, None)  # what runs in the hand is not told of it
     os.umask(0o022)
@@ -449,6 +450,8 @@ def main() -> None:
     start = _stay if given.stay else _go_on_in_the_background
     start(given.folder, listener, *([way_out.fileno()] if way_out else []))
     tree.become_subreaper()
+    if given.sealed:
+        tree.seal()
     os.chdir("/")
     Supervisor(
         listener,

@@ -1,5 +1,6 @@
 """Fixtures every test may use."""
 
+import os
 import secrets
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -8,6 +9,10 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.postgres import Cluster  # loads the client, which few tests need
+
+# Most tests look into hands from outside, or arm a fault point in one. Those of the sandbox ask
+# for it; children that tests start get this too.
+os.environ.setdefault("CARPAL_SANDBOX", "off")
 
 pytest_plugins = ["tests.pace", "tests.parts"]
 

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from hands.inside import tree
+from hands.isolation import cgroups
 from tests.hands.place import until
 
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -32,7 +33,12 @@ def orphans(state: Path) -> list[str]:
         if kept != "live" and (folder / "socket").exists() and not _ended(folder):
             found.append(f"socket {folder / 'socket'} of a hand that is {kept}")
     gone = known.keys() - live
-    found += [f"cgroup {one}" for one in _cgroups() if any(hand_id in one.name for hand_id in gone)]
+    named = {cgroups.name_of(hands / hand_id) for hand_id in gone}
+    found += [
+        f"cgroup {one}"
+        for one in _cgroups()
+        if one.name in named or any(hand_id in one.name for hand_id in gone)
+    ]
     return found
 
 

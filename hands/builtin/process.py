@@ -1,22 +1,21 @@
-"""The process hand: a folder of this machine and commands run as the daemon's user.
+"""The process hand: commands on this machine, in a sandbox wherever one can be made.
 
-It isolates nothing, and says so. What it does keep: its processes are its own
-and all end with it, its folder goes with it, and the daemon's environment does
-not reach it.
+In the sandbox a hand has its own processes, network, user and folders, and sees
+of the machine only its programs. Where none can be made, a hand runs as the
+daemon's user and says so; what it does keep then: its processes are its own and
+all end with it, its folder goes with it, and the daemon's environment does not
+reach it.
 """
 
 import asyncio
-import contextlib
-import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from carpal.errors import invalid, refuse
-from carpal.fault_points import FOLDER
+from carpal.errors import refuse
 from carpal.status import Reason
 from hands.api import (
     Description,
@@ -28,90 +27,202 @@ from hands.api import (
     Result,
     Tool,
 )
-from hands.builtin.supervised import PULSE, Pulse, SupervisedHand, results_left
+from hands.builtin import common, egress, limited, process_start
+from hands.builtin.limited import LimitedHand
+from hands.builtin.supervised import PULSE, Pulse, results_left
 from hands.inside import tree
 from hands.inside.call import START_LIMIT
-from hands.inside.schema import check
-from hands.inside.shell import ALWAYS
 from hands.inside.toolset import TOOLS
+from hands.isolation import bwrap, cgroups, disk, probe
+from hands.isolation.cgroups import Group
 
-_SUPERVISOR = Path(__file__).resolve().parents[1] / "supervisor.py"
-_READY_LIMIT = 10.0
-"""Seconds for a supervisor to be ready; it takes a tenth of one."""
+SANDBOX = "CARPAL_SANDBOX"
+"""`auto`, `off` or `required`: whether hands of this machine get one."""
 _CONFIG_SCHEMA: dict[str, Any] = {
     "type": "object",
-    "properties": {"workspace": {"type": "string", "minLength": 1}},
+    "properties": {
+        "workspace": common.WORKSPACE,
+        "env": common.ENV,
+        "egress": egress.SCHEMA,
+    },
     "additionalProperties": False,
 }
-_NOT_ENFORCED = ("runs as the daemon's user, without a sandbox",)
+_PROCESSES = 1024
+"""Processes and threads a hand has at most where nothing else is asked for: a fork bomb's end."""
+_LEAST = {
+    "memory_bytes": 64 * 1024 * 1024,
+    "disk_bytes": 1024 * 1024,
+    "processes": 16,
+    "cpus": 0.05,
+}
+"""What a hand needs for itself."""
 
 
 class ProcessType:
     """Hands that are folders and processes of this machine."""
 
-    def __init__(self, pulse: Pulse = PULSE, start_limit: float = START_LIMIT) -> None:
-        """`pulse`: how a supervisor that hangs is noticed; `start_limit`: a call that does."""
+    def __init__(
+        self,
+        pulse: Pulse = PULSE,
+        start_limit: float = START_LIMIT,
+        sandbox: str | None = None,
+    ) -> None:
+        """`pulse`: how a supervisor that hangs is noticed; `start_limit`: a call that does.
+
+        `sandbox` is one of `SANDBOX`'s words; None leaves it to that variable.
+        """
         self._pulse = pulse
         self._start_limit = start_limit
+        self.sandbox: str = sandbox or os.environ.get(SANDBOX) or "auto"
+
+    @cached_property
+    def unsandboxed(self) -> str:
+        """Why hands get no sandbox; empty when they do. The first time it takes a moment."""
+        return "the machine's owner turned it off" if self.sandbox == "off" else probe.problem()
+
+    @cached_property
+    def _bases(self) -> dict[str, cgroups.Base]:
+        return {} if self.unsandboxed else cgroups.bases()
 
     def describe(self) -> Description:
         """Shell and files, in a fresh folder or in one of the owner's."""
+        isolated = not self.unsandboxed
+        how = "in a sandbox" if isolated else "without a sandbox"
         return Description(
             type="process",
-            description="A shell and files on the daemon's machine; no sandbox.",
+            description=f"A shell and files on the daemon's machine, {how}.",
             tools=[Tool(name, text, schema) for name, (text, schema) in TOOLS.items()],
             config_schema=_CONFIG_SCHEMA,
-            capabilities=("adopt", "shell", "files"),
+            capabilities=("adopt", "shell", "files", *(["isolated"] if isolated else [])),
         )
 
     async def probe(self) -> Health:
-        """Ready wherever there is a bash."""
-        if shutil.which("bash", path=_path()) is None:
+        """Ready wherever there is a bash, and a sandbox if one is required."""
+        why = await asyncio.to_thread(lambda: self.unsandboxed)
+        if shutil.which("bash", path=bwrap.PATH if not why else process_start.path()) is None:
             return Health(ready=False, broken=True, reason="bash is not installed; install it")
-        limits = ("memory_bytes", "disk_bytes", "processes", "cpus")
-        return Health(ready=True, not_enforceable=limits)
+        if why and self.sandbox == "required":
+            return Health(ready=False, broken=True, reason=why)
+        return Health(ready=True, not_enforceable=sorted(set(_LEAST) - self._enforceable()))
 
     async def provision(self, order: Order, progress: Callable[[str], None]) -> Provisioned:
         """Start a supervisor over the workspace."""
-        if order.limits:
-            names = ", ".join(sorted(order.limits))
-            raise refuse(
-                Reason.LIMIT_NOT_ENFORCEABLE,
-                f"a process hand cannot enforce {names}",
-                action="leave the limit out, or use another hand type",
+        why = await asyncio.to_thread(lambda: self.unsandboxed)
+        if why and self.sandbox == "required":
+            raise ProvisionFailed(f"a sandbox is required here, and there is none: {why}")
+        common.checked(_CONFIG_SCHEMA, order)
+        self._check_limits(order, why)
+        allowed = egress.rules(order.config)
+        workspace = common.bound(order)
+        limits = {"processes": _PROCESSES, **order.limits}
+        group = Group()
+        if why:
+            egress.refuse_without_sandbox(order.config)
+            progress("starting the supervisor")
+            workspace = workspace or _made(order.folder / "workspace")
+            await process_start.plain(order, workspace, self._start_limit, mark(order.folder))
+            note = f"The workspace is {workspace}; file tools take paths relative to it."
+        else:
+            progress("making the sandbox")
+            group = cgroups.make(cgroups.name_of(order.folder), limits, self._bases)
+            await process_start.sandboxed(
+                order,
+                workspace,
+                self._start_limit,
+                mark=mark(order.folder),
+                group=group,
+                allowed=allowed,
             )
-        workspace = _workspace(order)
-        for name in ("home", "tmp"):
-            (order.folder / name).mkdir(exist_ok=True)
-        progress("starting the supervisor")
-        await _start(order, workspace, self._start_limit)
+            note = (
+                f"The workspace is {bwrap.WORKSPACE}; file tools take paths relative to it. "
+                f"{egress.note(allowed)}"
+            )
         try:
-            hand = await SupervisedHand.connect(order.folder, self._pulse)
+            hand = await self._connect(order.folder, group, order.limits.get("memory_bytes", 0))
+            if not why:
+                hand.forwarder = egress.provide(order.folder, order.hand_id, allowed)
         except HandLost as error:
-            await self.reap(order.hand_id, order.folder)
             raise ProvisionFailed(str(error)) from error
-        note = f"The workspace is {workspace}; file tools take paths relative to it."
-        state = {"pid": hand.pid, "start": hand.start}
-        return Provisioned(hand, state, note, _NOT_ENFORCED)
+        state = {
+            "pid": hand.pid,
+            "start": hand.start,
+            "memory_bytes": hand.memory_bytes,
+            "sandbox": not why,
+            **egress.kept(allowed),
+            "group": {name: str(path) for name, path in group.folders.items()},
+        }
+        return Provisioned(hand, state, note, self._not_enforced(why))
 
-    async def adopt(self, hand_id: str, folder: Path, state: Mapping[str, Any]) -> SupervisedHand:
+    async def adopt(self, hand_id: str, folder: Path, state: Mapping[str, Any]) -> LimitedHand:
         """Connect to the very supervisor that was started."""
         pid, start = int(state["pid"]), int(state["start"])
         if not tree.alive(pid, start):
             raise HandLost("its supervisor is gone")
-        hand = await SupervisedHand.connect(folder, self._pulse)
+        group = Group({name: Path(path) for name, path in state.get("group", {}).items()})
+        hand = await self._connect(folder, group, state.get("memory_bytes", 0))
         if (hand.pid, hand.start) != (pid, start):
             await hand.detach()
             raise HandLost("another supervisor listens in its place")
+        if state.get("sandbox"):
+            hand.forwarder = egress.adopt(folder, hand_id, state)
         return hand
 
     async def reap(self, hand_id: str, folder: Path) -> int:
-        """Kill what carries the hand's mark: its supervisor, and what it started."""
-        return await asyncio.to_thread(tree.kill_marked, mark(folder))
+        """Kill what carries the hand's mark or is in its group, and unmount what it had."""
+        killed = await asyncio.to_thread(tree.kill_marked, mark(folder))
+        if not self.unsandboxed:
+            group = await asyncio.to_thread(cgroups.find, cgroups.name_of(folder), self._bases)
+            await limited.remove(group)
+            await asyncio.to_thread(disk.unmount_below, folder)
+        return killed
 
     async def left(self, hand_id: str, folder: Path) -> Mapping[str, Result]:
         """What its supervisor wrote down when it ended by itself."""
         return results_left(folder)
+
+    async def _connect(self, folder: Path, group: Group, memory: float) -> LimitedHand:
+        return await LimitedHand.limited(folder, self._pulse, group=group, memory_bytes=memory)
+
+    def _enforceable(self) -> set[str]:
+        """Limits that are kept here."""
+        kept = {name for name, controller in cgroups.LIMITS.items() if controller in self._bases}
+        return kept | ({"disk_bytes"} if not self.unsandboxed and os.geteuid() == 0 else set())
+
+    def _check_limits(self, order: Order, why: str) -> None:
+        """Raises LIMIT_NOT_ENFORCEABLE for a limit that would be no more than a wish."""
+        if lacks := sorted(set(order.limits) - self._enforceable()):
+            reason = f"it has no sandbox: {why}" if why else "the daemon may not set them here"
+            raise _not_kept(", ".join(lacks), reason)
+        for name, value in order.limits.items():
+            if value < _LEAST[name]:
+                raise _not_kept(name, f"a hand needs {_LEAST[name]:g} for itself")
+        size = order.limits.get("disk_bytes", 0)
+        if size and order.config.get("workspace") is not None:
+            raise _not_kept("disk_bytes", "its workspace is a folder of the machine's own disk")
+        if size >= order.limits.get("memory_bytes", float("inf")):
+            raise _not_kept("disk_bytes", "its disk is memory, and memory_bytes is less than that")
+
+    def _not_enforced(self, why: str) -> tuple[str, ...]:
+        if why:
+            return (
+                f"runs as the daemon's user, without a sandbox: {why}",
+                egress.NETWORK_OPEN,
+            )
+        lacks = []
+        if os.geteuid() != 0:
+            lacks.append("runs as the daemon's user: it has no user of its own")
+        if "pids" not in self._bases:
+            lacks.append("the number of its processes is not limited")
+        return tuple(lacks)
+
+
+def _not_kept(name: str, why: str) -> Exception:
+    return refuse(
+        Reason.LIMIT_NOT_ENFORCEABLE,
+        f"limits: a process hand cannot keep {name} here: {why}",
+        action="ask for another, leave the limit out, or use another hand type",
+        field="limits",
+    )
 
 
 def mark(folder: Path) -> str:
@@ -123,64 +234,6 @@ def mark(folder: Path) -> str:
     return f"CARPAL_HAND={folder.resolve()}"
 
 
-def _workspace(order: Order) -> Path:
-    if problem := check(_CONFIG_SCHEMA, dict(order.config)):
-        raise invalid(f"config.{problem.field}", problem.text)
-    bound = order.config.get("workspace")
-    if bound is None:
-        fresh = order.folder / "workspace"
-        fresh.mkdir(exist_ok=True)
-        return fresh
-    workspace = Path(bound)
-    if not workspace.is_absolute() or not workspace.is_dir():
-        raise invalid("config.workspace", f"{bound!r} is not an absolute path of a folder here")
-    return workspace
-
-
-def _path() -> str:
-    return os.environ.get("PATH") or os.defpath
-
-
-def _environment(order: Order) -> dict[str, str]:
-    """All that a hand gets: nothing of the daemon's own but its PATH and who it runs as."""
-    user = {name: os.environ[name] for name in ("USER", "LOGNAME", FOLDER) if name in os.environ}
-    name, _, value = mark(order.folder).partition("=")
-    return {
-        **ALWAYS,
-        **user,
-        "PATH": _path(),
-        "SHELL": "/bin/bash",
-        "HOME": str(order.folder / "home"),
-        "TMPDIR": str(order.folder / "tmp"),
-        name: value,
-    }
-
-
-async def _start(order: Order, workspace: Path, start_limit: float) -> None:
-    """Start the supervisor; it is ready, and on its own, when this returns."""
-    command = [
-        *(sys.executable, "-I", "-S", str(_SUPERVISOR)),
-        *("--folder", str(order.folder), "--workspace", str(workspace)),
-        *("--hand-id", order.hand_id, "--deadline", str(order.orphan_deadline)),
-        *("--start-limit", str(start_limit)),
-    ]
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=_environment(order),
-        start_new_session=True,
-    )
-    try:
-        async with asyncio.timeout(_READY_LIMIT):
-            ready, errors = await process.communicate()
-    except TimeoutError as error:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-        message = f"the supervisor was not ready after {_READY_LIMIT:g} s"
-        raise ProvisionFailed(message) from error
-    if process.returncode != 0 or "pid" not in json.loads(ready or b"{}"):
-        last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise ProvisionFailed(f"the supervisor did not start: {last or 'it said nothing'}")
+def _made(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    return folder

@@ -6,6 +6,7 @@ left in the background. The runner lives as long as anything below it, reaps
 it, and takes it along should the supervisor die.
 """
 
+import contextlib
 import json
 import os
 import resource
@@ -146,6 +147,8 @@ def _detach(parent: int, keep: set[int]) -> None:
     os.setsid()
     tree.close_all_but(*keep)
     tree.become_subreaper()
+    tree.unseal()
+    _be_killed_first()
 
     def orphaned(_number: int, _frame: FrameType | None) -> None:
         # Anyone may send this signal; it counts once the supervisor is gone.
@@ -157,6 +160,12 @@ def _detach(parent: int, keep: set[int]) -> None:
     tree.signal_on_parent_death(signal.SIGTERM)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def _be_killed_first() -> None:
+    """When memory runs out the kernel is to take what a call runs, not the supervisor."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
+        file.write("500")
 
 
 def _write(send: int, report: Report) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _SWEEP_LIMIT = 5.0
 """Seconds after which a sweep gives up, for instance on a process stuck in the kernel."""
@@ -34,6 +35,16 @@ class Process(NamedTuple):
 def become_subreaper() -> None:
     """Orphans below this process become its children instead of init's."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def seal() -> None:
+    """Keep this process's memory from others of its user; what it forks, until that is unsealed."""
+    _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def unseal() -> None:
+    """Be as processes are."""
+    _prctl(_PR_SET_DUMPABLE, 1)
 
 
 def signal_on_parent_death(number: int) -> None:

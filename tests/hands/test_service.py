@@ -10,6 +10,7 @@ import pytest
 from carpal.errors import CarpalError
 from carpal.status import Code, Reason
 from carpal.v1 import hand_pb2 as pb
+from hands.builtin.egress import NETWORK_OPEN
 from hands.inside.toolset import TOOLS
 from tests.hands.place import PATIENCE, Place, let_go, open_place, until
 
@@ -305,7 +306,10 @@ async def test_provisioning_again_answers_the_first_result(place: Place) -> None
     first, second = await asyncio.gather(place.provision(request), place.provision(request))
     assert first == second == await place.provision(request)
     assert first.journal_id == place.journal.journal_id
-    assert first.not_enforced == ["runs as the daemon's user, without a sandbox"]
+    assert first.not_enforced == [
+        "runs as the daemon's user, without a sandbox: the machine's owner turned it off",
+        NETWORK_OPEN,
+    ]
     assert "workspace" in first.note
     request.driver.epoch = 7  # another brain, the same request
     assert await place.provision(request) == first

@@ -1,0 +1,61 @@
+"""A supervised hand whose memory is limited by a control group: what runs out of it is said so."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from hands.api import Result, Step
+from hands.builtin.supervised import PULSE, Pulse, SupervisedHand
+from hands.isolation.cgroups import Group
+
+_MIB = 1024 * 1024
+
+
+class LimitedHand(SupervisedHand):
+    """One hand, and the group it is in."""
+
+    group = Group()
+    memory_bytes = 0
+    """Its limit; 0 for none."""
+    _killed = 0
+
+    @classmethod
+    async def limited(
+        cls, folder: Path, pulse: Pulse = PULSE, *, group: Group, memory_bytes: float
+    ) -> "LimitedHand":
+        """The hand whose supervisor listens in `folder`. Raises HandLost."""
+        hand = await cls.connect(folder, pulse)
+        assert isinstance(hand, cls)
+        hand.group, hand.memory_bytes = group, int(memory_bytes)
+        hand._killed = group.out_of_memory()
+        return hand
+
+    async def attach(self, call_id: str) -> AsyncIterator[Step]:
+        """As every hand's; a result says when the kernel killed for want of memory meanwhile."""
+        async for step in super().attach(call_id):
+            yield self._told(step) if isinstance(step, Result) else step
+
+    async def wait_lost(self) -> str:
+        """The reason, once it died by itself."""
+        reason = await super().wait_lost()
+        if self.memory_bytes and self.group.out_of_memory() > self._killed:
+            return f"{reason}; {self._limit}"
+        return reason
+
+    @property
+    def _limit(self) -> str:
+        return f"out of memory: limit {self.memory_bytes / _MIB:g} MiB"
+
+    def _told(self, result: Result) -> Result:
+        before, self._killed = self._killed, self.group.out_of_memory()
+        if not self.memory_bytes or self._killed == before:
+            return result
+        line = "" if result.content.endswith("\n") else "\n"
+        return dataclasses.replace(result, content=f"{result.content}{line}[{self._limit}]")
+
+
+async def remove(group: Group) -> None:
+    """Kill what is in it, and remove it."""
+    await asyncio.to_thread(group.kill)
+    await asyncio.to_thread(group.remove)

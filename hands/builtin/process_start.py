@@ -1,0 +1,137 @@
+"""How a process hand's supervisor is started: in a sandbox, or beside the daemon."""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from carpal.fault_points import FOLDER
+from hands.api import Order, ProvisionFailed
+from hands.builtin import common, egress
+from hands.forwarder.rules import Rule
+from hands.inside.shell import ALWAYS
+from hands.isolation import bwrap, disk, launch
+from hands.isolation.cgroups import Group
+
+_SUPERVISOR = Path(__file__).resolve().parents[1] / "supervisor.py"
+_OWN_DISK = 24 * 1024 * 1024
+"""Bytes for what the supervisor itself keeps, where the hand's disk is limited."""
+
+
+async def sandboxed(
+    order: Order,
+    bound: Path | None,
+    start_limit: float,
+    *,
+    mark: str,
+    group: Group,
+    allowed: Sequence[Rule],
+) -> None:
+    """Start it in a sandbox whose way out is `allowed`; it is ready when this returns."""
+    root = os.geteuid() == 0
+    size = int(order.limits.get("disk_bytes", 0))
+    uid = common.settle(order, bound)
+    gid = _gid(uid, bound)
+    files = order.folder
+    if size:
+        disk.mount(order.folder, _OWN_DISK, uid, gid)
+        files = order.folder / "disk"
+        files.mkdir()
+        disk.mount(files, size, uid, gid)
+        for name in ("home", "tmp", "workspace"):
+            (files / name).mkdir(mode=0o755)
+            os.chown(files / name, uid, gid)
+    memory = order.limits.get("memory_bytes", float("inf"))
+    name, _, value = mark.partition("=")
+    box = bwrap.Sandbox(
+        order.folder,
+        bound or files / "workspace",
+        files / "home",
+        uid if root else None,
+        gid if root else None,
+        {
+            **common.environment(order),
+            **egress.environment(allowed),
+            "PATH": bwrap.PATH,
+            name: value,
+        },
+        tmp=files / "tmp" if size else None,
+        tmp_max=int(min(bwrap.TMP_MAX, memory / 4)),
+        shm_max=int(min(bwrap.SHM_MAX, memory / 8)),
+    )
+    command = [
+        *(*bwrap.python(), f"{bwrap.CODE}/hands/supervisor.py", "--stay"),
+        *(["--sealed"] if root else []),
+        *egress.ARGUMENTS,
+        *("--folder", bwrap.FOLDER, "--workspace", bwrap.WORKSPACE),
+        *_terms(order, start_limit),
+    ]
+    await launch.start(box, command, group.joins, {"PATH": path(), name: value})
+
+
+async def plain(order: Order, workspace: Path, start_limit: float, mark: str) -> None:
+    """Start it as the daemon's user; it is ready, and on its own, when this returns."""
+    for name in ("home", "tmp"):
+        (order.folder / name).mkdir(exist_ok=True)
+    command = [
+        *(sys.executable, "-I", "-S", str(_SUPERVISOR)),
+        *("--folder", str(order.folder), "--workspace", str(workspace)),
+        *_terms(order, start_limit),
+    ]
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=_environment(order, mark),
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(launch.READY_LIMIT):
+            ready, errors = await process.communicate()
+    except TimeoutError as error:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        message = f"the supervisor was not ready after {launch.READY_LIMIT:g} s"
+        raise ProvisionFailed(message) from error
+    if process.returncode != 0 or "pid" not in json.loads(ready or b"{}"):
+        last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise ProvisionFailed(f"the supervisor did not start: {last or 'it said nothing'}")
+
+
+def path() -> str:
+    """Where the daemon finds programs."""
+    return os.environ.get("PATH") or os.defpath
+
+
+def _gid(uid: int, bound: Path | None) -> int:
+    if os.geteuid() != 0:
+        return os.getegid()
+    return bound.stat().st_gid if bound else uid
+
+
+def _terms(order: Order, start_limit: float) -> list[str]:
+    return [
+        *("--hand-id", order.hand_id, "--deadline", str(order.orphan_deadline)),
+        *("--start-limit", str(start_limit)),
+    ]
+
+
+def _environment(order: Order, mark: str) -> dict[str, str]:
+    """All that a hand gets: nothing of the daemon's own but its PATH and who it runs as."""
+    user = {name: os.environ[name] for name in ("USER", "LOGNAME", FOLDER) if name in os.environ}
+    name, _, value = mark.partition("=")
+    return {
+        **ALWAYS,
+        **user,
+        "PATH": path(),
+        "SHELL": "/bin/bash",
+        "HOME": str(order.folder / "home"),
+        "TMPDIR": str(order.folder / "tmp"),
+        **order.config.get("env", {}),
+        name: value,
+    }

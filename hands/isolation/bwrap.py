@@ -1,0 +1,150 @@
+"""A sandbox by bubblewrap: what a hand's code sees of the machine, and how it is started in it.
+
+Its own processes, network, user or user ids, and folders; of the machine only
+the programs, read-only. As root the daemon lets bubblewrap mount and gives the
+hand a user id of its own after that; else the kernel's user namespaces do it,
+under the daemon's own id. It does not end with the daemon or a thread of it.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = "/run/carpal"
+"""The hand's own folder, inside."""
+WORKSPACE = "/workspace"
+HOME = "/home/hand"
+CODE = "/opt/carpal"
+"""Where the supervisor is, inside."""
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_HANDS = Path(__file__).resolve().parents[1]
+_LINKS = ("bin", "sbin", "lib", "lib64", "lib32", "libx32")
+_ETC = (
+    *("alternatives", "ld.so.cache", "localtime", "mime.types", "protocols", "services"),
+    *("ca-certificates", "ssl/certs", "ssl/openssl.cnf", "pki/ca-trust", "pki/tls/certs"),
+)
+"""Of /etc: what programs need to run at all, and nothing that is this machine's own."""
+_MIB = 1024 * 1024
+TMP_MAX = 1024 * _MIB
+"""Bytes of /tmp, which is memory."""
+SHM_MAX = 64 * _MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """One hand's."""
+
+    folder: Path
+    """Becomes `FOLDER`."""
+    workspace: Path
+    """Becomes `WORKSPACE`."""
+    home: Path
+    """Becomes `HOME`."""
+    uid: int | None
+    """The hand's, given to it by root; None for the daemon's own, which is not root then."""
+    gid: int | None
+    environment: Mapping[str, str]
+    tmp: Path | None = None
+    """Becomes /tmp; None for memory."""
+    tmp_max: int = TMP_MAX
+    shm_max: int = SHM_MAX
+    binds: Sequence[tuple[Path, str]] = ()
+    """More folders to write in."""
+
+
+def arguments(
+    box: Sandbox, command: Sequence[str], *, seccomp: int, passwd: int, group: int
+) -> list[str]:
+    """The command line that starts `command` in it.
+
+    `seccomp`, `passwd` and `group` are descriptors: of the filter, and of those files' text.
+    """
+    line = ["bwrap", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
+    line += ["--unshare-cgroup-try", "--new-session", "--as-pid-1", "--hostname", "hand"]
+    line += ["--cap-drop", "ALL"]
+    if box.uid is None:
+        line += ["--unshare-user", "--disable-userns"]
+    else:
+        for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
+            line += ["--cap-add", capability]  # for setpriv, which gives them away
+    line += [*_system(), "--proc", "/proc", "--dev", "/dev"]
+    line += ["--perms", "1777", "--size", str(box.shm_max), "--tmpfs", "/dev/shm"]  # noqa: S108 - its own
+    line += ["--remount-ro", "/dev"]
+    if box.tmp is None:
+        line += ["--perms", "1777", "--size", str(box.tmp_max), "--tmpfs", "/tmp"]  # noqa: S108 - its own
+    else:
+        line += ["--bind", str(box.tmp), "/tmp"]  # noqa: S108 - its own
+    line += ["--symlink", "../tmp", "/var/tmp"]  # noqa: S108 - its own
+    line += [
+        "--ro-bind-data",
+        str(passwd),
+        "/etc/passwd",
+        "--ro-bind-data",
+        str(group),
+        "/etc/group",
+    ]
+    line += ["--bind", str(box.folder), FOLDER, "--bind", str(box.workspace), WORKSPACE]
+    line += ["--bind", str(box.home), HOME]
+    for path, place in box.binds:
+        line += ["--bind", str(path), place]
+    line += [*_code(), "--remount-ro", "/", "--chdir", "/", "--clearenv"]
+    for name, value in box.environment.items():
+        line += ["--setenv", name, value]
+    line += ["--seccomp", str(seccomp), "--"]
+    if box.uid is not None:
+        ids = ["--reuid", str(box.uid), "--regid", str(box.gid), "--clear-groups"]
+        line += ["setpriv", *ids, "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", "--"]
+    return [*line, *command]
+
+
+def passwd(uid: int, gid: int) -> tuple[str, str]:
+    """The texts of /etc/passwd and /etc/group."""
+    return (
+        "root:x:0:0:root:/root:/usr/sbin/nologin\n"
+        f"hand:x:{uid}:{gid}::{HOME}:/bin/bash\n"
+        "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+        f"root:x:0:\nhand:x:{gid}:\nnogroup:x:65534:\n",
+    )
+
+
+def python() -> list[str]:
+    """The interpreter with nothing but its standard library, as it is called inside."""
+    return [os.path.realpath(getattr(sys, "_base_executable", sys.executable)), "-I", "-S"]
+
+
+def _system() -> list[str]:
+    """The machine's programs."""
+    line = ["--ro-bind", "/usr", "/usr"]
+    for place in ("/etc/ssl", "/etc/pki", "/run", "/home", "/var"):
+        line += _folders(Path(place))
+    for name in _LINKS:
+        path = Path("/", name)
+        if path.is_symlink():
+            line += ["--symlink", str(path.readlink()), str(path)]
+        elif path.is_dir():
+            line += ["--ro-bind", str(path), str(path)]
+    for name in _ETC:
+        line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    return line
+
+
+def _code() -> list[str]:
+    """The supervisor, and the interpreter where the machine's programs do not include it."""
+    line = _folders(Path(CODE, "hands"))
+    for name in ("__init__.py", "supervisor.py", "inside"):
+        line += ["--ro-bind", str(_HANDS / name), f"{CODE}/hands/{name}"]
+    prefix = Path(sys.base_prefix).resolve()
+    if not prefix.is_relative_to("/usr"):
+        line += [*_folders(prefix.parent), "--ro-bind", str(prefix), str(prefix)]
+    return line
+
+
+def _folders(path: Path) -> list[str]:
+    """A folder and those it is in, for all to enter: bubblewrap's own are for root alone."""
+    line: list[str] = []
+    for each in (*reversed(path.parents), path):
+        if each != Path("/"):
+            line += ["--perms", "0755", "--dir", str(each)]
+    return line
