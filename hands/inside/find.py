@@ -14,6 +14,8 @@ from hands.inside.output import counted
 
 _GLOB_RESULTS = 200
 _WALK_ENTRIES = 50_000
+_WALK_LEVELS = 100
+"""Folders in folders that are looked into: each is held open on the way."""
 _GREP_BYTES = 100 * 1024
 _LINE_BYTES = 2000
 """Longer lines are skipped: a backtracking pattern on them takes for ever."""
@@ -67,6 +69,7 @@ class _Walk:
         self._workspace = workspace
         self._path = path
         self._seen = 0
+        self._too_deep = False
         self._start = Path(workspace.relative(path))
 
     def __iter__(self) -> Iterator[tuple[Path, str, str, int]]:
@@ -93,6 +96,9 @@ class _Walk:
         for folder, folders, names, handle in os.fwalk(".", dir_fd=top):
             folders[:] = sorted(set(folders) - _SKIPPED)
             inside = Path(folder)
+            if folders and len(inside.parts) >= _WALK_LEVELS:
+                self._too_deep = True
+                folders.clear()
             for name in sorted(names):
                 self._seen += 1
                 if self._seen > _WALK_ENTRIES:
@@ -102,9 +108,12 @@ class _Walk:
 
     def notes(self) -> list[str]:
         """What the walk left out."""
-        if self._seen <= _WALK_ENTRIES:
-            return []
-        return [f"[stopped after {counted(_WALK_ENTRIES, 'file')}; pass path]"]
+        notes = []
+        if self._too_deep:
+            notes.append(f"[not looked into folders more than {_WALK_LEVELS} deep; pass path]")
+        if self._seen > _WALK_ENTRIES:
+            notes.append(f"[stopped after {counted(_WALK_ENTRIES, 'file')}; pass path]")
+        return notes
 
 
 def _is_regular(name: str, handle: int) -> bool:

@@ -6,7 +6,6 @@ mounted with it, and the shell finds them there. No path leads out of it.
 
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from hands.inside import editor
 from hands.inside.beneath import ToolError, Workspace, explain
 from hands.inside.files import write
+from hands.inside.removal import remove_tree
 from hands.inside.toolset import MEMORIES
 
 _FOLDER = MEMORIES.lstrip("/")
@@ -54,7 +54,7 @@ def _delete(memories: Workspace, path: str) -> str:
     folder, name = memories.parent(path)
     try:
         if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            shutil.rmtree(name, dir_fd=folder)
+            remove_tree(name, folder)
         else:
             os.unlink(name, dir_fd=folder)
     except OSError as error:

@@ -7,6 +7,7 @@ the result says so.
 """
 
 import contextlib
+import errno
 import os
 import shlex
 import stat
@@ -23,7 +24,7 @@ _SCRIPT = (
     " IFS= builtin read -r -d '' __carpal_command <{command};"
     " trap __carpal_keep EXIT;"
     ' builtin eval "$__carpal_command"\n'
-    "__carpal_status=$?; __carpal_keep; exit $__carpal_status\n"
+    "{{ __carpal_status=$?; set +x; }} 2>/dev/null; __carpal_keep; exit $__carpal_status\n"
 )
 """The command comes by file, since one argument holds at most 128 KiB, and is evaluated on line
 1, where bash starts to count the lines it complains of."""
@@ -41,9 +42,17 @@ ALWAYS = {
 _ONE_MAX = 128 * 1024 - 4096
 _ALL_MAX = 1024 * 1024
 """Bytes the kernel lets one variable, and all of them, have; past it nothing starts any more."""
+_SHOWN = 500
+"""Characters of a path that a result tells."""
 _STATE_MAX = 16 * 1024 * 1024
 """Bytes read of what the shell wrote down; beyond, it counts as ended abruptly."""
-_NOT_CARRIED = {b"_", b"SHLVL"}
+_NOT_CARRIED = {b"_", b"SHLVL", b"SHELLOPTS", b"BASHOPTS"}
+"""Each shell has its own; options such as -e are no exports, even where they are exported."""
+_NEEDED = {
+    f"BASH_FUNC_{name}%%".encode(): name
+    for name in ("[", ":", "builtin", "exit", "return", "set", "trap")
+}
+"""Functions under the names of what `_SCRIPT` itself uses: carried over, they would break it."""
 
 Environment = dict[bytes, bytes]
 
@@ -68,8 +77,8 @@ class Shell:
     def prepare(self, command: str) -> tuple[list[str], Environment, str]:
         """The arguments and environment of the call's bash; and what to tell of a changed cwd."""
         note = ""
-        if not self.cwd.is_dir():
-            note = f"{self.cwd} is gone; cwd reset to {self._workspace}"
+        if why := _unusable(self.cwd):
+            note = f"{_short(self.cwd)} {why}; cwd reset to {self._workspace}"
             self.cwd = self._workspace
         self._state.unlink(missing_ok=True)
         self._command.unlink(missing_ok=True)
@@ -95,10 +104,14 @@ class Shell:
             return f"{why}; cwd and exports are as before it: {self.cwd}"
         environment: Environment = {}
         dropped: list[str] = []
+        needed: list[str] = []
         room = _ALL_MAX
         for record in records[1:-2]:
             name, equals, value = record.partition(b"=")
             if not equals or name in _NOT_CARRIED or name.startswith(b"__carpal"):
+                continue
+            if name in _NEEDED:
+                needed.append(_NEEDED[name])
                 continue
             room -= len(record)
             if len(record) > _ONE_MAX or room < 0:
@@ -107,7 +120,10 @@ class Shell:
                 environment[name] = value
         self.environment = environment
         self.cwd = Path(os.fsdecode(records[0])) if records[0].startswith(b"/") else self.cwd
-        return f"too large to carry over: {', '.join(dropped)}" if dropped else ""
+        notes = [f"too large to carry over: {', '.join(dropped)}"] if dropped else []
+        if needed:
+            notes.append(f"functions not carried over, for they hide builtins: {', '.join(needed)}")
+        return "; ".join(notes)
 
     def _left(self) -> bytes | None:
         """What the shell wrote down; None without it, or with another thing in its place."""
@@ -131,3 +147,20 @@ class Shell:
     @property
     def _command(self) -> Path:
         return self._folder / "command"
+
+
+def _unusable(folder: Path) -> str:
+    """Why no command can start there; empty when one can."""
+    try:
+        if not stat.S_ISDIR(folder.stat().st_mode):
+            return "is no folder any more"
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ENOTDIR}:
+            return "is gone"
+        return f"cannot be entered: {(error.strerror or 'failed').lower()}"
+    return "" if os.access(folder, os.X_OK) else "cannot be entered: permission denied"
+
+
+def _short(folder: Path) -> str:
+    text = str(folder)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]}…{text[-_SHOWN // 2 :]}"

@@ -10,10 +10,12 @@ or a folder under a piece's name, is left out like what a broken disk does not
 give back: it holds up neither process and ends none.
 """
 
+import contextlib
 import os
-import shutil
 import time
 from pathlib import Path
+
+from hands.inside.removal import remove_tree
 
 LIMIT = 8 * 1024 * 1024
 """Bytes a spool holds at most."""
@@ -122,7 +124,8 @@ def free(folder: Path, offset: int) -> None:
 
 def remove(folder: Path) -> None:
     """Remove the spool, if there is one; what of it resists goes with the hand."""
-    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        remove_tree(folder)
 
 
 def held(folder: Path) -> int:

@@ -181,6 +181,39 @@ async def test_a_working_directory_that_is_gone_is_reset_and_said_so_h17_h26(
     assert result.content.splitlines()[0].endswith("/workspace")
 
 
+async def test_a_working_directory_that_no_command_can_start_in_is_reset_and_said_so_h17_h26(
+    place: Place, hand: str
+) -> None:
+    deep = "n=$(printf 'd%.0s' $(seq 200)); for i in $(seq 30); do mkdir $n; cd $n; done"
+    await place.sh(hand, deep)
+    after = await place.sh(hand, "basename $PWD")
+    assert after.content.startswith("workspace\n[/")
+    assert "cannot be entered: file name too long; cwd reset to" in after.content
+    assert len(after.content) < 1000
+    await place.sh(hand, "touch f; mkdir g; cd g; rmdir ../g; mv ../f ../g")
+    after = await place.sh(hand, "basename $PWD")
+    assert "is no folder any more; cwd reset to" in after.content
+
+
+async def test_options_are_no_exports_and_no_function_hides_what_the_shell_needs_h27(
+    place: Place, hand: str
+) -> None:
+    for command in ("set -e -u", "set -x", "set -n", "shopt -s extdebug", "set -f"):
+        await place.sh(hand, f"export SHELLOPTS BASHOPTS; {command}")
+        assert (await place.sh(hand, "false; echo on $none")).content == "on\n", command
+    hiding = 'for f in builtin set trap exit eval read; do eval "$f() { echo no; }"; done'
+    result = await place.sh(hand, f"{hiding}; export -f set trap exit builtin")
+    assert result.content
+    assert (await place.sh(hand, "cd /; echo on")).content == "on\n"
+    result = await place.sh(hand, "set() { echo no; }; export -f set; export A=kept")
+    assert "[functions not carried over, for they hide builtins: set]" in result.content
+    assert (await place.sh(hand, "echo $A; pwd; exit 3")).content == "kept\n/\n[exit code 3]"
+
+
+async def test_what_set_x_prints_is_the_commands_own(place: Place, hand: str) -> None:
+    assert (await place.sh(hand, "set -x; echo hi")).content.lstrip("+") == " echo hi\nhi\n"
+
+
 async def test_a_variable_too_large_to_carry_over_is_left_out_and_said_so_h26(
     place: Place, hand: str
 ) -> None:
