@@ -5,6 +5,7 @@ hand puts in the socket's place closes its own way out, and that is all.
 """
 
 import asyncio
+import errno
 import logging
 import os
 import secrets
@@ -166,15 +167,18 @@ def _make_room(folder: int) -> None:
 
 
 def _let_the_hand_in(folder: int) -> None:
-    """The hand's user may connect; others do not get into the folder.
+    """Give the socket to whose the folder is: the hand's user, who alone gets in there.
 
     By the very file that was made, since the hand may have put another in its place.
     """
     made = os.open(SOCKET, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
-        found = os.fstat(made)
+        found, home = os.fstat(made), os.fstat(folder)
         if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
-            raise OSError(f"{SOCKET} was replaced")
-        Path(f"/proc/self/fd/{made}").chmod(0o666)
+            raise OSError(errno.EEXIST, f"{SOCKET} was replaced")
+        path = Path(f"/proc/self/fd/{made}")
+        path.chmod(0o600)
+        if found.st_uid != home.st_uid:
+            os.chown(path, home.st_uid, home.st_gid)
     finally:
         os.close(made)

@@ -361,13 +361,16 @@ async def test_what_the_hand_puts_in_the_sockets_place_is_not_followed(tmp_path:
         assert status(await client.get(f"http://127.0.0.1:{there.port}/")) == 200
 
 
-async def test_the_hands_user_may_connect_and_the_folders_depth_does_not_matter(
+async def test_the_socket_is_the_hands_users_and_the_folders_depth_does_not_matter(
     tmp_path: Path,
 ) -> None:
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
+    if os.geteuid() == 0:
+        os.chown(deep, 54321, 54322)
     async with forwarding(deep):
-        assert (deep / "egress").stat().st_mode & 0o777 == 0o666
+        assert (deep / "egress").stat().st_mode & 0o777 == 0o600
+        assert (deep / "egress").stat().st_uid == deep.stat().st_uid
         handle = os.open(deep, os.O_PATH)
         with socket.socket(socket.AF_UNIX) as one:
             one.connect(f"/proc/self/fd/{handle}/egress")
