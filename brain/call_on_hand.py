@@ -29,6 +29,12 @@ _OF_THIS_BRAIN = {
 }  # fmt: skip
 """What the brain that has the daemon's link says of the one that asks: nothing of the call."""
 
+_IN_JOURNAL = {
+    hand_pb2.CALL_STATE_RUNNING, hand_pb2.CALL_STATE_TERMINAL,
+    hand_pb2.CALL_STATE_ACKNOWLEDGED, hand_pb2.CALL_STATE_TOMBSTONE,
+}  # fmt: skip
+"""States of a call that its hand knows."""
+
 
 class CallOnHand:
     """One call, and the hand that log says it belongs to."""
@@ -92,12 +98,14 @@ class CallOnHand:
     def _cannot_say(self, claim: hand_pb2.ClaimResponse) -> New | None:
         """The event for a call whose true result the hand has no more."""
         state = claim.calls[0].state
-        if state == hand_pb2.CALL_STATE_UNKNOWN and not never_accepted(self._line.hand, claim):
+        # A state that is not known here says as little as one that is not told.
+        if state not in _IN_JOURNAL and not never_accepted(self._line.hand, claim):
             why = "the hand's machine or its journal is another now"
             return self._settled("interrupted", why, maybe=True)
         if state == hand_pb2.CALL_STATE_ACKNOWLEDGED:
             ended = word(claim.calls[0].outcome)
-            return self._settled(ended, f"it ended as {ended}; its output was already freed")
+            why = f"it ended as {ended}; its output was already freed"
+            return self._settled(ended, why, maybe=ended in ("interrupted", "lost"))
         return None
 
     async def _execute(self) -> hand_pb2.Result:

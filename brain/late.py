@@ -15,7 +15,7 @@ from brain.driver import Driver
 from brain.hand_line import HandLine
 from brain.hands_at import one
 from brain.provision import driver_of
-from brain.results import late_event
+from brain.results import late_event, word
 from brain.transcript import Call, New
 from carpal.v1 import hand_pb2
 
@@ -25,7 +25,7 @@ END_LIMIT = 30.0
 """Seconds for a call to end that was just cancelled: its grace, a sweep, a slow link."""
 HEARD_AT_ONCE = 100
 """Calls a hand is asked about at one look; of the others at the next."""
-_NO_NEWS = (hand_pb2.OUTCOME_INTERRUPTED, hand_pb2.OUTCOME_LOST)
+_NO_NEWS = ("interrupted", "lost")
 """Outcomes that say no more than the log does already."""
 
 
@@ -46,7 +46,7 @@ async def hear_late(line: HandLine, driver: Driver, end_limit: float = END_LIMIT
     for call, told in zip(calls, claim.calls, strict=True):
         async with asyncio.timeout(end_limit):
             result = await _truth(line, call, claim, told)
-        if result is not None and result.outcome not in _NO_NEWS:
+        if result is not None and word(result.outcome) not in _NO_NEWS:
             await driver.append(late_event(call, line.hand, result), wake=True)
     settled = driver.transcript.settled_calls(line.hand)
     await line.acknowledge([call.call_id for call in (*settled, *calls)])

@@ -11,11 +11,32 @@ TEXT_BYTES = 900_000
 """Of a result's text and files as JSON: what a hand says must fit in an event, whatever it says."""
 _FILES_BYTES = 400_000
 """Of the files among it."""
+NO_OUTPUT = "[no output]"
+"""Stands for a text that is empty: the Messages API refuses a conversation that holds one."""
+_OUTCOMES = {
+    hand_pb2.OUTCOME_OK: "ok",
+    hand_pb2.OUTCOME_ERROR: "error",
+    hand_pb2.OUTCOME_CANCELLED: "cancelled",
+    hand_pb2.OUTCOME_TIMED_OUT: "timed_out",
+    hand_pb2.OUTCOME_INTERRUPTED: "interrupted",
+    hand_pb2.OUTCOME_LOST: "lost",
+}
+_CHANGES = {
+    hand_pb2.FILE_CHANGE_KIND_CREATED: "created",
+    hand_pb2.FILE_CHANGE_KIND_CHANGED: "changed",
+    hand_pb2.FILE_CHANGE_KIND_REMOVED: "removed",
+}
 
 
 def result_event(call: Call, hand: Hand, result: hand_pb2.Result) -> New:
     """The `agent.tool_result` of a result that came from the hand."""
-    return New("agent.tool_result", _data(call, word(result.outcome), result.content, hand, result))
+    text = result.content
+    if result.outcome not in _OUTCOMES:
+        text = (
+            f"[interrupted] the hand says that it ended, by an outcome ({result.outcome}) that is "
+            f"not known here; the call may have partly happened\n{text}"
+        )
+    return New("agent.tool_result", _data(call, word(result.outcome), text, hand, result))
 
 
 def late_event(call: Call, hand: Hand, result: hand_pb2.Result) -> New:
@@ -24,14 +45,14 @@ def late_event(call: Call, hand: Hand, result: hand_pb2.Result) -> New:
     was = (call.result or {}).get("outcome", "interrupted")
     text = (
         f"[late result of call {call.call_id} ({call.name}), which was settled as {was} while its "
-        f"hand was out of reach; in truth it ended as {ended}]\n{result.content}"
+        f"hand was out of reach; in truth it ended as {ended}]\n{result.content or NO_OUTPUT}"
     )
     return New("hand.late_result", _data(call, ended, text, hand, result))
 
 
 def word(outcome: hand_pb2.Outcome.ValueType) -> str:
-    """An outcome as the log says it."""
-    return hand_pb2.Outcome.Name(outcome).removeprefix("OUTCOME_").lower()
+    """An outcome as the log says it; one that is unset or not known here says nothing for sure."""
+    return _OUTCOMES.get(outcome, "interrupted")
 
 
 def settled(
@@ -91,7 +112,8 @@ def _files(result: hand_pb2.Result) -> dict[str, Any]:
     files: list[dict[str, Any]] = []
     room, omitted = _FILES_BYTES, result.files_omitted
     for change in result.files:
-        kind = hand_pb2.FileChangeKind.Name(change.kind).removeprefix("FILE_CHANGE_KIND_").lower()
+        # Of a kind that is not known here, what is sure is that the file is another now.
+        kind = _CHANGES.get(change.kind, "changed")
         told: dict[str, Any] = {"path": clean(change.path), "kind": kind}
         if change.kind != hand_pb2.FILE_CHANGE_KIND_REMOVED:
             told["size"] = change.size
@@ -111,7 +133,7 @@ def _files(result: hand_pb2.Result) -> dict[str, Any]:
 def _result(call_id: str, outcome: str, text: str, room: int = TEXT_BYTES) -> dict[str, Any]:
     return {
         "tool_use_id": call_id,
-        "content": [{"type": "text", "text": shorten(clean(text), room)}],
+        "content": [{"type": "text", "text": shorten(clean(text), room) or NO_OUTPUT}],
         "is_error": outcome != "ok",
         "outcome": outcome,
     }

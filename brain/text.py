@@ -1,16 +1,23 @@
 """Text from models, people and machines, made fit to be sent on. Pure.
 
 JSON can hold half a character (a lone surrogate, `"\\ud83d"`), which no UTF-8
-can. Left in, it would fail every later request that quotes it.
+can, and Python's JSON numbers that no other has (`Infinity`, from `1e999`).
+Left in, they would fail every later request that quotes them.
 """
 
+import math
 from typing import Any
 
 
 def clean(value: Any) -> Any:
-    """The same JSON value, each half character replaced by U+FFFD."""
+    """The same JSON value, each half character replaced by U+FFFD, what is no number by its name.
+
+    It may be nested as deeply as `carpal.json_in` lets anything be.
+    """
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     if isinstance(value, list):
         return [clean(item) for item in value]
     if isinstance(value, dict):

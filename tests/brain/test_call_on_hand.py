@@ -64,6 +64,28 @@ async def test_a_call_whose_output_was_freed_is_told_as_it_ended(driven: Stage) 
     assert "execute" not in driven.hands.arms()
 
 
+@pytest.mark.parametrize("number", [0, 99])
+async def test_numbers_of_a_hand_that_are_not_known_here_settle_the_call_as_interrupted(
+    driven: Stage, number: int
+) -> None:
+    """A state that says nothing is believed as little as "not in the journal"."""
+    await driven.hand()
+    freed, unsaid = await driven.call(), await driven.call(earlier=True)
+    odd = hand_pb2.CallInfo.FromString(bytes([0x10, 4, 0x18, number]))
+    driven.hands.states[freed] = odd
+    driven.hands.states[unsaid] = hand_pb2.CallInfo.FromString(bytes([0x10, number]))
+    (told,) = await driven.settle(freed)
+    assert told["outcome"] == "interrupted"
+    assert "may have partly happened" in told["content"][0]["text"]
+    (told,) = await driven.settle(unsaid)
+    assert told["outcome"] == "ok", "the hand tells by the id that it never ran"
+    driven.hands.journal_id = "other"
+    another = await driven.call(earlier=True)
+    driven.hands.states[another] = driven.hands.states[unsaid]
+    (told,) = await driven.settle(another)
+    assert told["outcome"] == "interrupted"
+
+
 async def test_a_call_that_runs_or_ended_is_asked_for_by_its_id(driven: Stage) -> None:
     driven.hands.journal_id = "other"  # what it holds needs no belief
     await driven.hand()

@@ -388,3 +388,12 @@ def test_a_session_is_woken_for_what_it_gave_up_and_has_not_heard_of(
     ]
     assert waits(events, "h") is expected
     assert not waits(events, "another")
+
+
+async def test_a_late_outcome_that_is_not_known_here_is_no_news(driven: Stage) -> None:
+    call_id = await given_up(driven)
+    driven.hands.states[call_id] = info(call_id, hand_pb2.CALL_STATE_TERMINAL)
+    odd = hand_pb2.Result.FromString(bytes([8, 99]))
+    driven.hands.script["execute"] = [[hand_pb2.ExecuteResponse(result=odd)]]
+    await driven.calls.hear_all()
+    assert late(driven, call_id) is None

@@ -4,7 +4,15 @@ import json
 
 import pytest
 
-from brain.results import TEXT_BYTES, gone, not_run, result_event, settled
+from brain.results import (
+    NO_OUTPUT,
+    TEXT_BYTES,
+    gone,
+    late_event,
+    not_run,
+    result_event,
+    settled,
+)
 from brain.transcript import Call, Hand
 from carpal.v1 import hand_pb2
 
@@ -52,3 +60,32 @@ def test_a_lost_hands_call_says_whether_it_may_have_begun(sent: bool, words: str
 def test_a_call_settled_without_a_hand_names_none() -> None:
     assert "hand_id" not in settled(CALL, "error", "x").data
     assert "hand_id" not in not_run("c", "x").data
+
+
+def told(number: int, content: str = "hi") -> hand_pb2.Result:
+    """A result of an outcome by its number on the wire, which this version may not know."""
+    wire = bytes([8, number]) + hand_pb2.Result(content=content).SerializeToString()
+    return hand_pb2.Result.FromString(wire)
+
+
+def test_a_result_without_a_text_has_one_that_says_so() -> None:
+    for event in (result_event(CALL, HAND, told(1, "")), late_event(CALL, HAND, told(1, ""))):
+        assert event.data["content"][0]["text"].endswith(NO_OUTPUT)
+
+
+@pytest.mark.parametrize("number", [0, 99])
+def test_an_outcome_that_is_not_known_here_is_told_as_one_of_which_nobody_knows_the_rest(
+    number: int,
+) -> None:
+    event = result_event(CALL, HAND, told(number))
+    assert (event.data["outcome"], event.data["is_error"]) == ("interrupted", True)
+    text = event.data["content"][0]["text"]
+    assert "may have partly happened" in text
+    assert text.endswith("hi")
+    assert late_event(CALL, HAND, told(number)).data["outcome"] == "interrupted"
+
+
+def test_a_change_of_a_kind_that_is_not_known_here_is_told_as_a_change() -> None:
+    change = hand_pb2.FileChange.FromString(bytes([0x10, 77]))
+    result = hand_pb2.Result(outcome=hand_pb2.OUTCOME_OK, content="x", files=[change])
+    assert result_event(CALL, HAND, result).data["files"][0]["kind"] == "changed"
