@@ -181,6 +181,9 @@ class DaemonLink:
             self.draining = True
         elif isinstance(event, Closed):
             log.info("link closed", extra={"daemon": self.daemon_id, "reason": event.reason})
+            if event.error is not None and event.request_id in self._answers:
+                # Who asked is told: asked again, it may well be answered the same way again.
+                self._answers[event.request_id].put(event.error)
             self.end(event.error)
 
     async def _tick(self) -> None:

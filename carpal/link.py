@@ -38,7 +38,7 @@ from carpal.link_events import (
 from carpal.link_ids import Arrivals
 from carpal.link_pace import GREETING_LIMIT, WELCOME_LIMIT, Pace
 from carpal.link_sizes import MESSAGE_MAX, fitting, too_large
-from carpal.link_table import LIVE, MOVES, RECEIVES, SENDS, URGENT, Side, State
+from carpal.link_table import GREETINGS, LIVE, RECEIVES, SENDS, URGENT, Side, State
 from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
 from carpal.v1 import types_pb2
@@ -111,7 +111,8 @@ class Link:
 
     def receive(self, messages: Sequence[Incoming], now: float) -> None:
         """Take a frame's messages, in order."""
-        self._pace.heard(now)
+        if self.state in LIVE:
+            self._pace.heard(now)
         for message in messages:
             kind = message.WhichOneof("kind")
             if kind is None or self.state is State.CLOSED:
@@ -122,6 +123,8 @@ class Link:
                 return
             self.state = nexts[kind]
             getattr(self, f"_on_{kind}")(getattr(message, kind))
+            if kind in GREETINGS:
+                self._pace.heard(now)  # until then nothing else counts
 
     def eof(self, reason: str) -> None:
         """The stream ended under the link."""
@@ -297,11 +300,8 @@ class Link:
         if answer is None:
             self._violate(f"a reply to request {reply.request_id}, which is not open")
             return
-        if (kind := reply.WhichOneof("answer")) not in (None, "status", answer.arm):
-            self._violate(f"a request to {answer.arm} was answered as one to {kind}")
-            return
-        if reply.attached and answer.arm not in MOVES:
-            self._violate(f"the answer of a request to {answer.arm} moved")
+        if wrong := answer.wrong(reply):
+            self._violate(wrong, reply.request_id)
             return
         if not answer.new(reply):
             return
@@ -358,20 +358,20 @@ class Link:
         self._out.append((message(**{kind: body}), urgent or kind in URGENT))
         return True
 
-    def _violate(self, message: str) -> None:
-        self._fail(Reason.LINK_VIOLATION, message)
+    def _violate(self, message: str, request_id: int = 0) -> None:
+        self._fail(Reason.LINK_VIOLATION, message, request_id)
 
-    def _fail(self, reason: Reason, message: str) -> None:
+    def _fail(self, reason: Reason, message: str, request_id: int = 0) -> None:
         if self.side is Side.DAEMON:
             # A brain's refusal is the status of its RPC; a daemon has no other way to say why.
             self._send("goodbye", pb.Goodbye(reason=message))
-        self._close(refuse(reason, message), message)
+        self._close(refuse(reason, message), message, request_id)
 
-    def _close(self, error: CarpalError | None, reason: str) -> None:
+    def _close(self, error: CarpalError | None, reason: str, request_id: int = 0) -> None:
         self.state = State.CLOSED
         if not self._ended:
             self._ended = True
-            self._events.append(Closed(error, reason))
+            self._events.append(Closed(error, reason, request_id))
 
 
 def _draining() -> CarpalError:

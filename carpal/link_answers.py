@@ -11,8 +11,12 @@ from dataclasses import dataclass, field
 from carpal.errors import CarpalError, refuse
 from carpal.link_output import Reading
 from carpal.link_table import MOVES
+from carpal.link_terms import UNARY
 from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
+
+_RESULTS = frozenset({"provision", "execute"})
+"""Requests with an answer of many messages, of which one is the result."""
 
 
 @dataclass
@@ -30,6 +34,27 @@ class Answer:
     """Output below this offset was read by the brain."""
     unread: bool = False
     """Nobody reads it any more: it was abandoned."""
+    told: bool = False
+    """What the request was asked for has come."""
+
+    def wrong(self, reply: pb.Reply) -> str:
+        """What makes a reply no answer to this request, in words, or nothing.
+
+        Its last reply must leave nothing open: without a result, a refusal, or a stream to move
+        to, nobody would know what became of the request.
+        """
+        kind = reply.WhichOneof("answer")
+        if kind not in (None, "status", self.arm):
+            return f"a request to {self.arm} was answered as one to {kind}"
+        if reply.attached and self.arm not in MOVES:
+            return f"the answer of a request to {self.arm} moved"
+        if kind == self.arm:
+            self.told |= self.arm in UNARY or _is_result(reply, self.arm)
+        owed = self.arm in UNARY or self.arm in _RESULTS
+        open_end = reply.last and not reply.attached and kind != "status"
+        if owed and open_end and not self.told and not self.unread:
+            return f"the answer of a request to {self.arm} ended without a result"
+        return ""
 
     def new(self, reply: pb.Reply) -> bool:
         """Whether a reply says anything new; what it repeats of the output is cut from it."""
@@ -115,6 +140,10 @@ class Answers:
     def moved(self) -> dict[int, int]:
         """Requests whose answer moved → the offset acknowledged."""
         return {number: a.acknowledged for number, a in self._open.items() if a.moved}
+
+
+def _is_result(reply: pb.Reply, arm: str) -> bool:
+    return arm in _RESULTS and bool(getattr(reply, arm).HasField("result"))
 
 
 def not_here(opening: pb.AttachOpen) -> CarpalError:

@@ -84,6 +84,8 @@ class Closed:
 
     error: CarpalError | None
     reason: str
+    request_id: int = 0
+    """The request whose answer was the fault; 0 when none was."""
 
 
 Event = (

@@ -74,3 +74,6 @@ URGENT: Final = frozenset({"hello", "welcome", "heartbeat"})
 
 MOVES: Final = frozenset({"execute", "tunnel"})
 """Requests whose answer may move to an Attach stream."""
+
+GREETINGS: Final = frozenset({"hello", "welcome"})
+"""Kinds that end a wait which nothing else ends: until then, what comes breaks no silence."""

@@ -80,7 +80,7 @@ def message(side: Side, kind: str) -> pb.DaemonMessage | pb.BrainMessage:
         "hello": hello(),
         "welcome": welcome(epoch=2),
         "request": pb.Request(request_id=2, list_hands=hand_pb2.ListHandsRequest()),
-        "reply": pb.Reply(request_id=1, last=True),
+        "reply": pb.Reply(request_id=1, last=True, list_hands=hand_pb2.ListHandsResponse()),
         "abandon": pb.Abandon(request_id=1),
     }
     whole = pb.DaemonMessage() if side is Side.BRAIN else pb.BrainMessage()

@@ -23,7 +23,7 @@ from carpal.link import (
 from carpal.status import Code, Reason
 from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
-from tests.link_ends import closed, deliver, hello, linked, sent, welcome
+from tests.link_ends import closed, deliver, fault, hello, linked, sent, welcome
 
 
 def test_hello_then_welcome_opens_both_ends() -> None:
@@ -61,6 +61,18 @@ def test_a_hello_that_does_not_come_in_time_ends_the_link() -> None:
     assert not brain.events()
     brain.tick(100.0 + GREETING_LIMIT)
     assert isinstance(brain.events()[0], Closed)
+
+
+def test_what_is_no_greeting_keeps_no_greeting_waiting() -> None:
+    """A daemon that says nothing, often, is as silent; and so is a brain that does not welcome."""
+    brain, daemon = Link(Side.BRAIN, 0.0), Link(Side.DAEMON, 0.0, hello())
+    for now in range(1, 5):
+        brain.receive([pb.DaemonMessage()], float(now))
+        daemon.receive([pb.BrainMessage()], 4.0 * now)
+    brain.tick(GREETING_LIMIT)
+    assert fault(brain).reason is Reason.LINK_SILENT
+    daemon.tick(WELCOME_LIMIT)
+    assert fault(daemon).reason is Reason.LINK_SILENT
 
 
 def test_heartbeats_go_first_and_carry_what_is_left_of_the_brains_lease() -> None:
@@ -202,7 +214,8 @@ def test_draining_goes_on_answering_and_says_so() -> None:
     assert [type(e) for e in deliver(daemon, brain, 1.0)] == [PeerDraining]
     request_id = brain.request(pb.Request(list_hands=hand_pb2.ListHandsRequest()))
     deliver(brain, daemon, 1.0)
-    daemon.reply(pb.Reply(request_id=request_id, last=True))
+    listed = hand_pb2.ListHandsResponse()
+    daemon.reply(pb.Reply(request_id=request_id, last=True, list_hands=listed))
     daemon.capacity(pb.Capacity(hands=1))
     assert [type(e) for e in deliver(daemon, brain, 1.0)] == [Replied, CapacityChanged]
 
@@ -263,7 +276,9 @@ def test_any_walk_of_two_honest_ends_loses_and_doubles_no_answer(
             asked.append(brain.request(pb.Request(list_hands=hand_pb2.ListHandsRequest())))
         elif action in ("answer", "partial") and open_at_daemon:
             request_id = open_at_daemon[value % len(open_at_daemon)]
-            daemon.reply(pb.Reply(request_id=request_id, last=action == "answer"))
+            part = hand_pb2.ListHandsResponse()
+            last = action == "answer"
+            daemon.reply(pb.Reply(request_id=request_id, last=last, list_hands=part))
             if action == "answer":
                 open_at_daemon.remove(request_id)
                 answered[request_id] = 1

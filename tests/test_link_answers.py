@@ -215,3 +215,53 @@ def test_both_ends_may_drain_and_each_says_so_once() -> None:
         one.drain(pb.Drain())
         assert len(deliver(one, other, 1.0)) == 1
     assert brain.state is daemon.state is State.DRAINING
+
+
+@pytest.mark.parametrize(
+    ("request_", "reply"),
+    [
+        (execute(), pb.Reply()),
+        (execute(), output(0, 0, b"up")),
+        (execute(), pb.Reply(claim=hand_pb2.ClaimResponse())),
+        (pb.Request(provision=hand_pb2.ProvisionRequest()), pb.Reply()),
+        (
+            pb.Request(provision=hand_pb2.ProvisionRequest()),
+            pb.Reply(provision=hand_pb2.ProvisionResponse(progress=hand_pb2.ProvisionProgress())),
+        ),
+        (pb.Request(claim=hand_pb2.ClaimRequest()), pb.Reply()),
+    ],
+)
+def test_an_answer_that_ends_without_what_was_asked_for_closes_the_link_and_says_which(
+    request_: pb.Request, reply: pb.Reply
+) -> None:
+    brain, _ = linked()
+    brain.request(pb.Request(list_hands=hand_pb2.ListHandsRequest()))
+    reply.request_id, reply.last = brain.request(request_), True
+    brain.receive([pb.DaemonMessage(reply=reply)], 2.0)
+    (end,) = brain.events()
+    assert isinstance(end, Closed)
+    assert end.error is not None
+    assert end.error.reason is Reason.LINK_VIOLATION
+    assert end.request_id == reply.request_id
+
+
+def test_a_result_may_come_before_the_reply_that_says_last() -> None:
+    brain, _ = linked()
+    request_id = brain.request(execute())
+    result = hand_pb2.ExecuteResponse(result=hand_pb2.Result(content="done"))
+    brain.receive(
+        [
+            pb.DaemonMessage(reply=pb.Reply(request_id=request_id, execute=result)),
+            pb.DaemonMessage(reply=pb.Reply(request_id=request_id, last=True)),
+        ],
+        2.0,
+    )
+    assert [type(event) for event in brain.events()] == [Replied, Replied]
+
+
+def test_an_answer_that_nobody_reads_may_end_as_it_likes() -> None:
+    brain, _ = linked()
+    request_id = brain.request(execute())
+    brain.abandon(request_id)
+    brain.receive([pb.DaemonMessage(reply=pb.Reply(request_id=request_id, last=True))], 2.0)
+    assert not closed(brain)
