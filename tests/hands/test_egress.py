@@ -1,6 +1,10 @@
 """What process hands in their sandbox reach, by their rules. Case H38 of the hands."""
 
+import asyncio
+import functools
+import http.server
 import json
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,16 +15,17 @@ from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from hands.builtin.process import ProcessType
 from hands.isolation import probe
-from tests.hands.forwarder.place import Host, host
+from tests.hands.forwarder.place import Host, host, self_signed
 from tests.hands.place import Place, open_place
 
 _PROBLEM = probe.problem()
 pytestmark = pytest.mark.skipif(bool(_PROBLEM), reason=_PROBLEM)
 
 _GET = """
-import sys, urllib.request, urllib.error
+import ssl, sys, urllib.request, urllib.error
+anyone = ssl._create_unverified_context()
 try:
-    print(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())
+    print(urllib.request.urlopen(sys.argv[1], timeout=10, context=anyone).read().decode())
 except urllib.error.HTTPError as error:
     print(error.code, error.reason)
 except OSError as error:
@@ -68,6 +73,48 @@ async def test_h38_a_hand_reaches_what_its_rules_allow_and_nothing_else(box: Pla
         assert "403 127.0.0.1" in await get(box, hand, url(other))
         assert len(there.heads) == 1
         assert not other.heads
+
+
+async def test_https_goes_through_connect_and_the_host_is_checked_before_it_is_dialled(
+    box: Place, tmp_path: Path
+) -> None:
+    key = tmp_path / "host.pem"
+    key.write_bytes(self_signed("127.0.0.1"))
+    speaking = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    speaking.load_cert_chain(key)
+    async with host(tls=speaking) as there, host(tls=speaking) as other:
+        hand = await box.hand(egress=[rule(there)])
+        assert "hi" in await get(box, hand, url(there).replace("http:", "https:"))
+        assert "403 127.0.0.1" in await get(box, hand, url(other).replace("http:", "https:"))
+        assert not other.heads
+
+
+async def test_git_finds_the_way_out_by_itself(box: Place, tmp_path: Path) -> None:
+    source = tmp_path / "served"
+    source.mkdir()
+    (source / "a.txt").write_text("from the repository\n")
+    for command in (
+        ["init", "-q"],
+        ["add", "a.txt"],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"],
+        ["update-server-info"],  # so that any web server is a server of it
+    ):
+        git = await asyncio.create_subprocess_exec("git", *command, cwd=source)
+        assert await git.wait() == 0
+    serve = functools.partial(_Quiet, directory=str(source))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
+        serving = asyncio.create_task(asyncio.to_thread(server.serve_forever))
+        port = server.server_port
+        hand = await box.hand(egress=[{"host": f"127.0.0.1:{port}", "methods": ["GET"]}])
+        said = await box.sh(hand, f"git clone -q http://127.0.0.1:{port}/.git r && cat r/a.txt")
+        server.shutdown()
+        await serving
+    assert said.content == "from the repository\n"
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 async def test_what_one_hand_may_reach_another_may_not(box: Place) -> None:
