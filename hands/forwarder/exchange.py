@@ -38,7 +38,7 @@ class Decision:
 class Way:
     """How requests leave; tests have other ways to resolve and to trust."""
 
-    resolve: guard.Resolve = guard.resolved
+    resolve: guard.Resolve
     trust: Callable[[], Awaitable[ssl.SSLContext]] | None = None
     """For https URLs; None for what this machine trusts."""
     head_limit: float = HEAD_LIMIT

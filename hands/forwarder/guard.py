@@ -9,9 +9,9 @@ import asyncio
 import ipaddress
 import os
 import socket
+import threading
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 
 from hands.forwarder import hosts
 from hands.forwarder.heads import Refused
@@ -23,25 +23,60 @@ RESOLVE_LIMIT = 5.0
 """Seconds for a name to be resolved."""
 CONNECT_LIMIT = 10.0
 """Seconds for a connection, over all addresses."""
+_QUESTIONS = 8
+"""Names of one hand that are being resolved at once."""
 _ADDRESSES = 8
 """Addresses of a name that are tried."""
 
-# Its own threads: a name server that hangs must not hold up the daemon's files.
-_resolvers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="resolve")
+
+class Resolver:
+    """What this machine's resolver says, to one hand: it has so many questions open at once.
+
+    A name server that a hand chose may never answer, and a question cannot be
+    taken back: its thread waits on, and only that hand does.
+    """
+
+    def __init__(self, ask: Callable[[str, int], list[str]] | None = None) -> None:
+        self._ask = ask or ask_system
+        self._room = asyncio.Semaphore(_QUESTIONS)
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        """The addresses of `host`, as text. Raises OSError."""
+        await self._room.acquire()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Sequence[str]] = loop.create_future()
+
+        def finish(found: Sequence[str] | Exception) -> None:
+            self._room.release()
+            if answer.done():
+                return  # given up
+            if isinstance(found, Exception):
+                answer.set_exception(found)
+            else:
+                answer.set_result(found)
+
+        def wait() -> None:
+            found: Sequence[str] | Exception
+            try:
+                found = self._ask(host, port)
+            except (OSError, UnicodeError) as error:
+                found = error
+            with suppress(RuntimeError):  # the daemon ended meanwhile
+                loop.call_soon_threadsafe(finish, found)
+
+        # No executor: its threads would hold up the daemon's end.
+        threading.Thread(target=wait, name="resolve", daemon=True).start()
+        return await answer
 
 
-async def resolved(host: str, port: int) -> Sequence[str]:
-    """What this machine's resolver says."""
-
-    def ask() -> list[str]:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return [str(entry[4][0]) for entry in found]
-
-    return await asyncio.get_running_loop().run_in_executor(_resolvers, ask)
+def ask_system(host: str, port: int) -> list[str]:
+    """By the system's resolver; takes as long as that likes."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(entry[4][0]) for entry in found]
 
 
 async def addresses(
-    host: str, port: int, allowed: Callable[[str], bool], resolve: Resolve = resolved
+    host: str, port: int, allowed: Callable[[str], bool], resolve: Resolve
 ) -> Sequence[hosts.Address]:
     """Where `host` may be dialled; `allowed` tells whether a rule names an address.
 
@@ -88,7 +123,7 @@ def _own(address: hosts.Address, port: int) -> bool:
 
 
 async def dial(
-    host: str, port: int, allowed: Callable[[str], bool], resolve: Resolve = resolved
+    host: str, port: int, allowed: Callable[[str], bool], resolve: Resolve
 ) -> tuple[socket.socket, str]:
     """A connection to `host`, and the address it is to. Raises Refused."""
     found = await addresses(host, port, allowed, resolve)

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hands.forwarder.exchange import Decision, Way, serve
+from hands.forwarder.guard import Resolver
 from hands.forwarder.heads import HEAD_MAX
 from hands.forwarder.hosts import joined
 from hands.forwarder.rules import Rule
@@ -55,7 +56,7 @@ class Forwarder:
         cls, folder: Path, hand_id: str, rules: Sequence[Rule], way: Way | None = None
     ) -> "Forwarder":
         """Listen in the hand's folder, in place of an earlier daemon. Raises OSError."""
-        return cls(hand_id, _listening(folder), rules, way or Way())
+        return cls(hand_id, _listening(folder), rules, way or Way(Resolver()))
 
     @property
     def rules(self) -> Sequence[Rule]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 from collections.abc import Sequence
 
 import pytest
@@ -107,7 +108,27 @@ async def test_a_resolver_that_hangs_is_not_waited_for(monkeypatch: pytest.Monke
 
 
 async def test_what_this_machines_resolver_says_is_what_localhost_is() -> None:
-    assert set(await guard.resolved("localhost", 80)) <= {"127.0.0.1", "::1"}
+    assert set(await guard.Resolver()("localhost", 80)) <= {"127.0.0.1", "::1"}
+    with pytest.raises(OSError, match=r"."):
+        await guard.Resolver()("no-such-name.invalid", 80)
+
+
+async def test_a_name_server_that_never_answers_holds_up_only_the_hand_that_asks_it() -> None:
+    answers = threading.Event()
+
+    def never(_host: str, _port: int) -> list[str]:
+        answers.wait(PATIENCE)
+        return ["127.0.0.1"]
+
+    hostile = guard.Resolver(never)
+    asking = [asyncio.create_task(hostile("a.b", 80)) for _ in range(guard._QUESTIONS + 1)]
+    async with asyncio.timeout(PATIENCE):
+        assert await guard.Resolver()("127.0.0.1", 80) == ["127.0.0.1"]
+        assert not (await asyncio.wait(asking, timeout=0.05))[0]
+        asking[0].cancel()  # given up: its thread waits on, and its room is still taken
+        answers.set()
+        found = await asyncio.gather(*asking[1:])
+    assert found == [["127.0.0.1"]] * guard._QUESTIONS
 
 
 async def test_h38_this_machine_is_refused_under_its_public_address_too(
