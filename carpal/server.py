@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_status import rpc_status
@@ -188,12 +189,13 @@ class _Guard(grpc.aio.ServerInterceptor):
 
     def _unary(self, handler: Any, method: str) -> Handler:
         inner = handler.stream_unary if handler.request_streaming else handler.unary_unary
+        read = _reader(handler, method)
 
         async def behave(request: Any, context: Context) -> Any:
             try:
                 identity = self._check(method, context)
                 if not handler.request_streaming:
-                    return await inner(request, context)
+                    return await inner(read(request), context)
                 async with self._callers.held(identity):
                     return await inner(request, context)
             except Exception as error:  # noqa: BLE001 - the one top-level boundary of an RPC
@@ -204,14 +206,20 @@ class _Guard(grpc.aio.ServerInterceptor):
             if handler.request_streaming
             else grpc.unary_unary_rpc_method_handler
         )
-        return make(behave, handler.request_deserializer, handler.response_serializer)
+        # One request is read where what is wrong with it has its answer; gRPC has none.
+        return make(
+            behave, read if handler.request_streaming else None, handler.response_serializer
+        )
 
     def _streaming(self, handler: Any, method: str) -> Handler:
         inner = handler.stream_stream if handler.request_streaming else handler.unary_stream
+        read = _reader(handler, method)
 
         async def behave(request: Any, context: Context) -> None:
             try:
                 async with self._callers.held(self._check(method, context)):
+                    if not handler.request_streaming:
+                        request = read(request)
                     if inspect.isasyncgenfunction(inner):
                         async with aclosing(inner(request, context)) as responses:
                             async for response in responses:
@@ -226,7 +234,9 @@ class _Guard(grpc.aio.ServerInterceptor):
             if handler.request_streaming
             else grpc.unary_stream_rpc_method_handler
         )
-        return make(behave, handler.request_deserializer, handler.response_serializer)
+        return make(
+            behave, read if handler.request_streaming else None, handler.response_serializer
+        )
 
     def _check(self, method: str, context: Context) -> Identity | None:
         """Refuse the caller, or say who it is; None where nobody is asked for a certificate."""
@@ -254,6 +264,27 @@ class _OpenToAll(_Guard):
 
     def _check(self, method: str, context: Context) -> Identity | None:
         return None
+
+
+_LINK = ("/Connect", "/Attach")
+
+
+def _reader(handler: Any, method: str) -> Callable[[bytes], Any]:
+    """Reads what a caller sent.
+
+    What is no message of the contract is the caller's fault: LINK_VIOLATION on a link's streams,
+    INVALID_FIELD elsewhere.
+    """
+    reason = Reason.LINK_VIOLATION if method.endswith(_LINK) else Reason.INVALID_FIELD
+
+    def read(data: bytes) -> Any:
+        try:
+            return handler.request_deserializer(data)
+        except DecodeError:
+            problem = f"{len(data)} bytes came that are no message of the contract"
+            raise refuse(reason, problem) from None
+
+    return read
 
 
 async def _abort(method: str, context: Context, raised: Exception) -> None:

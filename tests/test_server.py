@@ -269,3 +269,53 @@ async def test_streams_that_are_open_when_a_server_stops_end_in_time_as_ones_to_
                 assert "stops" in str(caught.value)
             await running
     assert service.ended.is_set()
+
+
+class Reading(Orchestrator):
+    """Reads what comes on its streams."""
+
+    async def _read(self, frames: AsyncIterator[Any], context: Context) -> None:
+        async for _ in frames:
+            pass
+
+    Connect = Attach = _read  # type: ignore[assignment]
+
+
+async def send(channel: Any, method: str, data: bytes) -> None:
+    """One message's bytes, as they are."""
+    name = f"/carpal.v1.Orchestrator/{method}"
+    with rpc_errors("the brain"):
+        if method in ("Connect", "Attach"):
+            stream = channel.stream_stream(name)(timeout=WAIT)
+            await stream.write(data)
+            await stream.read()
+        elif method == "Watch":
+            await channel.unary_stream(name)(data, timeout=WAIT).read()
+        else:
+            await channel.unary_unary(name)(data, timeout=WAIT)
+
+
+@pytest.mark.parametrize(
+    ("method", "junk"),
+    [
+        ("Connect", b"\xff" * 100),
+        ("Connect", b"\x0a\x06\x0a\x04\x0a\x02\xff\xfe"),  # a hello whose name is no UTF-8
+        ("Attach", b"\xff" * 100),
+        ("Wake", b"\xff" * 100),
+        ("Watch", b"\x0a\x02\xff\xfe"),
+    ],
+)
+async def test_bytes_that_are_no_message_are_their_senders_fault_and_no_incident(
+    pki: Pki, caplog: pytest.LogCaptureFixture, method: str, junk: bytes
+) -> None:
+    link = method in ("Connect", "Attach")
+    files = pki.issue(Role.DAEMON if link else Role.OPERATOR, "d1")
+    credentials = server_credentials(pki.issue(Role.BRAIN, "b"))
+    async with (
+        serve("127.0.0.1:0", credentials, lambda to: register(to, Reading())) as serving,
+        dial(serving.address, Role.BRAIN, files, retry=False) as channel,
+    ):
+        with pytest.raises(CarpalError) as caught:
+            await send(channel, method, junk)
+    assert caught.value.reason is (Reason.LINK_VIOLATION if link else Reason.INVALID_FIELD)
+    assert not [each for each in caplog.records if each.exc_info]

@@ -113,6 +113,8 @@ class OrchestratorServicer:
         daemon is quarantined, or another machine of its name is linked → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
         no heartbeat in time → UNAVAILABLE LINK_SILENT → dial again with backoff
         a message that this state does not allow, or a request or reply that comes twice → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+        an answer that ends without what was asked for, or is another request's → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+        a frame that is no message of this contract → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -127,6 +129,7 @@ class OrchestratorServicer:
         Idempotent: a newer stream of the same call takes the older one's place,
         and goes on from what was read.
         first message is not open, or a second open → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+        a frame that is no message of this contract → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
         open does not come within 5 s → UNAVAILABLE LINK_SILENT → open it again with backoff
         no such call on this daemon's newest link here, by request, call and epoch → NOT_FOUND CALL_NOT_FOUND → keep output and result in the spool
         any other end before the result is read → as there → open it again with backoff, while the link lasts

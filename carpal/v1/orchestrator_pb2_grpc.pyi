@@ -54,6 +54,8 @@ class OrchestratorStub:
       daemon is quarantined, or another machine of its name is linked → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
       no heartbeat in time → UNAVAILABLE LINK_SILENT → dial again with backoff
       a message that this state does not allow, or a request or reply that comes twice → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+      an answer that ends without what was asked for, or is another request's → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+      a frame that is no message of this contract → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
     """
     Attach: _grpc.StreamStreamMultiCallable[_orchestrator_pb2.AttachRequest, _orchestrator_pb2.AttachResponse]
     """One call's large output, and its result, on a stream of its own, opened
@@ -64,6 +66,7 @@ class OrchestratorStub:
     Idempotent: a newer stream of the same call takes the older one's place,
     and goes on from what was read.
       first message is not open, or a second open → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+      a frame that is no message of this contract → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
       open does not come within 5 s → UNAVAILABLE LINK_SILENT → open it again with backoff
       no such call on this daemon's newest link here, by request, call and epoch → NOT_FOUND CALL_NOT_FOUND → keep output and result in the spool
       any other end before the result is read → as there → open it again with backoff, while the link lasts
@@ -140,6 +143,8 @@ class OrchestratorAsyncStub(OrchestratorStub):
       daemon is quarantined, or another machine of its name is linked → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
       no heartbeat in time → UNAVAILABLE LINK_SILENT → dial again with backoff
       a message that this state does not allow, or a request or reply that comes twice → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+      an answer that ends without what was asked for, or is another request's → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+      a frame that is no message of this contract → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
     """
     Attach: _aio.StreamStreamMultiCallable[_orchestrator_pb2.AttachRequest, _orchestrator_pb2.AttachResponse]  # type: ignore[assignment]
     """One call's large output, and its result, on a stream of its own, opened
@@ -150,6 +155,7 @@ class OrchestratorAsyncStub(OrchestratorStub):
     Idempotent: a newer stream of the same call takes the older one's place,
     and goes on from what was read.
       first message is not open, or a second open → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+      a frame that is no message of this contract → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
       open does not come within 5 s → UNAVAILABLE LINK_SILENT → open it again with backoff
       no such call on this daemon's newest link here, by request, call and epoch → NOT_FOUND CALL_NOT_FOUND → keep output and result in the spool
       any other end before the result is read → as there → open it again with backoff, while the link lasts
@@ -235,6 +241,8 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
           daemon is quarantined, or another machine of its name is linked → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
           no heartbeat in time → UNAVAILABLE LINK_SILENT → dial again with backoff
           a message that this state does not allow, or a request or reply that comes twice → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+          an answer that ends without what was asked for, or is another request's → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+          a frame that is no message of this contract → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
         """
 
     @_abc_1.abstractmethod
@@ -251,6 +259,7 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         Idempotent: a newer stream of the same call takes the older one's place,
         and goes on from what was read.
           first message is not open, or a second open → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
+          a frame that is no message of this contract → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
           open does not come within 5 s → UNAVAILABLE LINK_SILENT → open it again with backoff
           no such call on this daemon's newest link here, by request, call and epoch → NOT_FOUND CALL_NOT_FOUND → keep output and result in the spool
           any other end before the result is read → as there → open it again with backoff, while the link lasts
