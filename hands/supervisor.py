@@ -36,7 +36,7 @@ if __name__ == "__main__":
     # Under -I nothing but the standard library is found; our own files follow it.
     sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from hands.inside import relay, runner, tree
+from hands.inside import crowd, relay, tree
 from hands.inside.call import NEVER, START_LIMIT, Call, Event, Place
 from hands.inside.deadline import Deadline
 from hands.inside.fault_points import FOLDER, point
@@ -48,11 +48,6 @@ LEFT = "results"
 _LENGTH = struct.Struct(">I")
 _LOOK = 2.0
 """Seconds between looks at the deadline: the loop's own clock stands still while asleep."""
-_CROWD = 32
-"""Background processes from which on a bomb is thought of."""
-_ROOM = (16, 16)
-"""Processes for which there must be room beside them, each time it is looked. One alone tells
-little: where a bomb is at its limit, some of it ends all the time."""
 
 
 class Supervisor:
@@ -174,15 +169,9 @@ class Supervisor:
         self._settle(call)
 
     def _make_room(self, call: Call) -> None:
-        """Kill what runs in the background where it leaves no room for a call, as a bomb does."""
-        roots = [c.root for c in self._lingering if c.root]
-        left = tree.descendants(*(root.pid for root in roots))
-        needed = _ROOM if len(left) >= _CROWD else (1,)
-        if left and not all(map(runner.room_for, needed)):
-            killed = sum(tree.kill_below(root.pid) for root in roots)
-            call.remark = (
-                f"{counted(killed, 'background process')} killed: they left no room for this call"
-            )
+        if killed := crowd.make_room([c.root for c in self._lingering if c.root]):
+            jobs = counted(killed, "background process")
+            call.remark = f"{jobs} killed: they left no room for this call"
 
     def _settle(self, call: Call) -> None:
         """Make way for the next call once this one has its result."""

@@ -154,7 +154,7 @@ async def test_a_folder_swapped_for_a_symlink_in_the_middle_leads_nowhere_h39(
         hand, f"mkdir d memories; echo mine > d/old; ln -s {outside} l; ln -s ../d memories/d"
     )
     (root / "swap.py").write_text(swap)
-    assert (await place.sh(hand, "python3 -I -S swap.py & true")).background == 1
+    assert (await place.sh(hand, "python3 -I -S swap.py & true")).background
     given: list[tuple[str, dict[str, Any]]] = [
         ("read", {"file_path": "d/old"}),
         ("write", {"file_path": "d/new", "content": "x"}),
