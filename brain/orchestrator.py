@@ -7,6 +7,7 @@ from contextlib import aclosing
 
 from brain import attach
 from brain.admission import Admission
+from brain.blobs import BlobRelay
 from brain.daemon_link import DaemonLink
 from brain.fleet import Fleet
 from brain.follower import Follower
@@ -17,7 +18,7 @@ from carpal.client import rpc_errors
 from carpal.errors import CarpalError, given, invalid, refuse
 from carpal.identity import Identity, Role
 from carpal.link_answers import not_here
-from carpal.server import Context, caller, not_built
+from carpal.server import Context, caller
 from carpal.status import Reason
 from carpal.v1 import hand_pb2, orchestrator_pb2_grpc, session_pb2, session_pb2_grpc, types_pb2
 from carpal.v1 import orchestrator_pb2 as pb
@@ -34,9 +35,6 @@ _INVENTORY_LIMIT = 5.0
 
 class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
     """Connect, Watch, Wake and the lists."""
-
-    ReadBlob = not_built
-    WriteBlob = not_built
 
     def __init__(
         self,
@@ -56,6 +54,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         self._peers = peers
         self._follower = Follower(sessions, peers, me.uri)
         self._lease_left = lease_left
+        self._blobs = BlobRelay(sessions)
 
     async def Connect(  # type: ignore[override] # it writes by context, which the stubs leave out
         self, request_iterator: AsyncIterator[pb.ConnectRequest], context: Context
@@ -76,6 +75,20 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         if link is None:
             raise not_here(opening)
         await link.attach(opening, request_iterator, context)
+
+    async def ReadBlob(
+        self, request: pb.ReadBlobRequest, context: Context
+    ) -> AsyncIterator[pb.ReadBlobResponse]:
+        """A blob that a hand on the caller mounts."""
+        async with aclosing(self._blobs.read(request, caller(context))) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def WriteBlob(
+        self, request_iterator: AsyncIterator[pb.WriteBlobRequest], context: Context
+    ) -> pb.WriteBlobResponse:
+        """A blob that a hand on the caller made."""
+        return await self._blobs.write(request_iterator, caller(context))
 
     async def Wake(self, request: pb.WakeRequest, context: Context) -> pb.WakeResponse:
         """An append that carries a wake."""
