@@ -7,11 +7,11 @@ that a call_id is executed at most once, that calls of one hand come one at a
 time, and that inputs fit the schema you described.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 
 class Outcome(StrEnum):
@@ -27,6 +27,10 @@ class Outcome(StrEnum):
 
 class HandLost(Exception):
     """The hand is gone; says why. What ran in it may have partly happened."""
+
+
+class MountFailed(Exception):
+    """A mount could not be put into the workspace, or the workspace not be saved; says why."""
 
 
 class ProvisionFailed(Exception):
@@ -202,6 +206,43 @@ class Hand(Protocol):
 
     async def detach(self) -> None:
         """The daemon ends; the hand and its calls go on and wait to be adopted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """Something to put into a hand's workspace."""
+
+    kind: Literal["file", "tar", "git"]
+    path: str
+    """From the workspace on, without `.` or `..`; `.` alone is the workspace, for a tar."""
+    url: str = ""
+    """Of a git repository, which the hand itself clones."""
+    ref: str = ""
+    """A branch, tag or commit of it; empty for its own default."""
+
+
+@runtime_checkable
+class Mountable(Protocol):
+    """What a hand can besides, whose type has the capability `mounts`."""
+
+    async def place(self, placing: Placing, data: AsyncIterator[bytes]) -> str:
+        """Put it there, as the hand's own user, and never outside of the workspace.
+
+        `data` is the file, or the archive: nothing of a git repository. Says in a few words what
+        was placed. It is asked before the first call. Raises MountFailed, HandLost, and whatever
+        `data` does.
+        """
+
+
+@runtime_checkable
+class Savable(Protocol):
+    """What a hand can besides, whose type has the capability `save`."""
+
+    async def save(self, take: Callable[[bytes], Awaitable[None]]) -> str:
+        """Give the workspace as a tar that `place` takes, piece by piece, after the calls before.
+
+        Says in a few words what it holds. Raises MountFailed, HandLost, and whatever `take` does.
+        """
 
 
 @dataclass(frozen=True, slots=True)

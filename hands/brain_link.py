@@ -106,6 +106,7 @@ class BrainLink:
                 self._outbox.close()
                 await asyncio.wait({writer}, timeout=_FLUSH)
             finally:
+                self._inventory.blobs.left(self._brain)
                 self._stream.cancel()
                 for task in (writer, *tasks, *self._answering.values(), *self._leaving):
                     task.cancel()
@@ -153,6 +154,7 @@ class BrainLink:
                 self._attaches = ATTACH in welcome.capabilities
                 brain = await self._on_welcome(welcome)
                 self._leaving.append(group.create_task(self._hold(brain)))
+                self._inventory.blobs.linked(self._brain)
                 point("daemon.link.welcomed")
             case Requested(request):
                 task = group.create_task(self._answer(request))

@@ -7,17 +7,19 @@ task. What the daemon finds without a row, it removes.
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
 
 from carpal.errors import CarpalError, refuse
+from carpal.mounts import Mount
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import orchestrator_pb2
-from hands import folders, results, spool
+from hands import folders, mounts, results, spool
 from hands.api import Hand, HandLost, HandType, Order, ProvisionFailed, Result
+from hands.blobs import Blobs
 from hands.journal import CallRow, HandRow, Journal
 from hands.keeper import Keeper
 from hands.making import Making
@@ -40,8 +42,10 @@ class Inventory:
         folder: Path,
         boot_id: str,
         hands_max: int,
+        blobs: Blobs,
     ) -> None:
         self.journal = journal
+        self.blobs = blobs
         self.types = types
         self.boot_id = boot_id
         self.hands_max = hands_max
@@ -51,6 +55,8 @@ class Inventory:
         """Live hands by id."""
         self.making: dict[str, Making] = {}
         """Hands that are being made."""
+        self._mounting: set[Hand] = set()
+        """Hands that are there and get their mounts."""
         self._group = group
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._releases: dict[str, asyncio.Task[Exception | None]] = {}
@@ -88,10 +94,14 @@ class Inventory:
         """A brain with a live lease was heard."""
         for keeper in list(self.keepers.values()):
             await keeper.contact()
+        for hand in list(self._mounting):
+            await hand.contact()
 
     # New hands.
 
-    def provision(self, row: HandRow, session_id: str, order: Order) -> Making:
+    def provision(
+        self, row: HandRow, session_id: str, order: Order, mounted: Sequence[Mount] = ()
+    ) -> Making:
         """Start to make a hand that has no row yet. AT_CAPACITY when there is no room."""
         if self.draining:
             raise refuse(Reason.AT_CAPACITY, "this daemon is draining and takes no new hands")
@@ -100,12 +110,24 @@ class Inventory:
             raise refuse(Reason.AT_CAPACITY, taken)
         self.journal.provisioning(row, session_id)
         making = self.making[row.hand_id] = Making()
-        self._tasks[row.hand_id] = self._group.create_task(self._make(row, order, making))
+        self._tasks[row.hand_id] = self._group.create_task(
+            self._make(row, order, making, session_id, mounted)
+        )
         return making
 
-    async def _make(self, row: HandRow, order: Order, making: Making) -> None:
+    async def _make(
+        self,
+        row: HandRow,
+        order: Order,
+        making: Making,
+        session_id: str,
+        mounted: Sequence[Mount],
+    ) -> None:
+        async def place(hand: Hand) -> list[str]:
+            return await mounts.place(hand, mounted, self.blobs, session_id, making.progress)
+
         try:
-            outcome = await self._try_to_make(row, order, making)
+            outcome = await self._try_to_make(row, order, making, place)
         except CarpalError as error:
             await self._reap(row.type, row.hand_id)
             await self._remove(order.folder)
@@ -116,11 +138,16 @@ class Inventory:
         making.finish(outcome)
 
     async def _try_to_make(
-        self, row: HandRow, order: Order, making: Making
+        self,
+        row: HandRow,
+        order: Order,
+        making: Making,
+        place: Callable[[Hand], Awaitable[list[str]]],
     ) -> pb.ProvisionResult | CarpalError:
         try:
             folders.make(order.folder)
             provisioned = await self.types[row.type].provision(order, making.progress)
+            placed = await self._with_mounts(provisioned.hand, place)
         except CarpalError:
             raise
         except (ProvisionFailed, OSError) as error:
@@ -133,13 +160,29 @@ class Inventory:
             journal_id=self.journal.journal_id,
             boot_id=self.boot_id,
             sequence=self.journal.sequence + 1,
-            note=provisioned.note,
+            note="\n".join((provisioned.note, *(f"Mounted: {each}" for each in placed))),
             not_enforced=provisioned.not_enforced,
         )
         self.journal.provisioned(row.hand_id, provisioned.state, result.SerializeToString())
         self._keep(row, provisioned.hand)
         log.info("hand provisioned", extra={"hand_id": row.hand_id, "type": row.type})
         return result
+
+    async def _with_mounts(
+        self, hand: Hand, place: Callable[[Hand], Awaitable[list[str]]]
+    ) -> list[str]:
+        """Place what is to be mounted; without all of it there is no hand."""
+        self._mounting.add(hand)
+        try:
+            return await place(hand)
+        except BaseException:
+            try:
+                await hand.release()
+            except HandLost as error:
+                log.info("hand without its mounts", extra={"why": str(error)})
+            raise
+        finally:
+            self._mounting.discard(hand)
 
     def _keep(self, row: HandRow, hand: Hand) -> Keeper:
         folder = self.folder_of(row.hand_id)
@@ -303,12 +346,19 @@ async def open_inventory(
     folder: Path,
     boot_id: str,
     hands_max: int,
+    blobs: Blobs | None = None,
 ) -> AsyncIterator[Inventory]:
     """The inventory, everything adoptable adopted; at the end the hands are left running."""
     folders.make_parent(folder)
     async with asyncio.TaskGroup() as group:
         inventory = Inventory(
-            group, journal, types=types, folder=folder, boot_id=boot_id, hands_max=hands_max
+            group,
+            journal,
+            types=types,
+            folder=folder,
+            boot_id=boot_id,
+            hands_max=hands_max,
+            blobs=blobs or Blobs(),
         )
         try:
             await inventory.adopt()

@@ -15,7 +15,7 @@ from carpal.link_terms import ORPHAN_DEADLINE
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import orchestrator_pb2
-from hands import describe, requests, results
+from hands import describe, mounts, requests, results
 from hands.api import Description, HandType, Order
 from hands.inventory import Inventory
 from hands.journal import CallRow, HandRow
@@ -92,8 +92,7 @@ class HandService:
                 request, "orphan_deadline", ORPHAN_DEADLINE, least=1.0
             ),
         )
-        if request.mounts:
-            raise refuse(Reason.NOT_BUILT, "mounts are not built yet")
+        mounted = mounts.read(request.mounts, self._description(request.type))
         self._fence(driver)
         digest = requests.provision_digest(request)
         row = self._journal.hand(hand_id)
@@ -117,7 +116,7 @@ class HandService:
                 provisioned=time.time(),
                 orphan_deadline=order.orphan_deadline,
             )
-            making = self._hands.provision(row, driver.session_id, order)
+            making = self._hands.provision(row, driver.session_id, order, mounted)
         async for step in making.watch():
             yield step
 

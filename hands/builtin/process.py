@@ -93,7 +93,10 @@ class ProcessType:
             description=f"A shell and files on the daemon's machine, {how}.",
             tools=[Tool(name, text, schema) for name, (text, schema) in TOOLS.items()],
             config_schema=_CONFIG_SCHEMA,
-            capabilities=("adopt", "shell", "files", *(["isolated"] if isolated else [])),
+            capabilities=(
+                *("adopt", "shell", "files", "mounts", "save"),
+                *(["isolated"] if isolated else []),
+            ),
         )
 
     async def probe(self) -> Health:

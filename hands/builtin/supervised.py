@@ -12,13 +12,16 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from hands.api import Call, HandLost, Result, Step
-from hands.builtin import said
+from hands.api import Call, HandLost, Placing, Result, Step
+from hands.builtin import passing, said
+from hands.forwarder.rules import parse
 from hands.forwarder.server import Forwarder
 from hands.inside import tree
 
@@ -79,6 +82,8 @@ class SupervisedHand:
         """Of the process that listens, as this machine counts."""
         self.start = tree.start_time(pid)
         self.quiet = hello.quiet
+        self.folder = Path()
+        """The hand's own."""
         self.forwarder: Forwarder | None = None
         """Its way out, which ends with this connection."""
         self._held = hello.calls
@@ -106,7 +111,9 @@ class SupervisedHand:
                 except BaseException:
                     writer.transport.abort()
                     raise
-                return cls(reader, writer, hello, _PEER.unpack(peer)[0], pulse)
+                hand = cls(reader, writer, hello, _PEER.unpack(peer)[0], pulse)
+                hand.folder = folder
+                return hand
         except ValueError as error:
             raise HandLost(f"its supervisor said what is not understood: {error}") from error
         except (OSError, asyncio.IncompleteReadError) as error:
@@ -157,6 +164,18 @@ class SupervisedHand:
     async def acknowledge(self, call_id: str) -> None:
         """The supervisor may forget the result."""
         self._say(op="forget", call_id=call_id)
+
+    async def place(self, placing: Placing, data: AsyncIterator[bytes]) -> str:
+        """Put something into the workspace. A repository's host may be reached meanwhile."""
+        with ExitStack() as allowed:
+            if self.forwarder and placing.url:
+                host = {"host": urlsplit(placing.url).netloc}
+                allowed.enter_context(self.forwarder.also(parse([host], "mounts")))
+            return await passing.place(self, self.folder, placing, data)
+
+    async def save(self, take: Callable[[bytes], Awaitable[None]]) -> str:
+        """The workspace as a tar."""
+        return await passing.save(self, self.folder, take)
 
     async def contact(self) -> None:
         """Start the orphan deadline over."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 _OPENAT2 = 437
 _RESOLVE_NO_MAGICLINKS = 0x02
+_RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_BENEATH = 0x08
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -130,8 +131,13 @@ class Workspace:
                 os.close(parent)
             made /= part
 
-    def _open(self, name: str, flags: int, mode: int = 0) -> int:
-        how = _How(flags | os.O_CLOEXEC, mode, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+    def plain(self, name: str, flags: int) -> int:
+        """What is there, through no symlink, not even one that stays inside. Raises OSError."""
+        return self._open(name, flags, resolve=_RESOLVE_NO_SYMLINKS)
+
+    def _open(self, name: str, flags: int, mode: int = 0, resolve: int = 0) -> int:
+        resolve |= _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS
+        how = _How(flags | os.O_CLOEXEC, mode, resolve)
         path = os.fsencode(name)
         for _ in range(100):  # EAGAIN: something was renamed meanwhile; the kernel asks to retry
             handle = _libc.syscall(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hands.inside import editor, files, find, memory, runner, spool, tree
+from hands.inside import editor, files, find, memory, mounting, runner, spool, tree
 from hands.inside.beneath import Workspace
 from hands.inside.history import History
 from hands.inside.output import Capture, compose, counted
@@ -47,8 +47,8 @@ FILE_TOOLS: dict[str, Callable[[Workspace, Mapping[str, Any]], str]] = {
     "str_replace_based_edit_tool": editor.editor,
     "memory": memory.memory,
 }
-_READING = frozenset({"read", "glob", "grep"})
-"""Tools that change no file."""
+_QUIET = frozenset({"read", "glob", "grep", *mounting.TOOLS})
+"""Tools that change no file, or none that the history is to tell of."""
 
 
 class Place:
@@ -57,6 +57,8 @@ class Place:
     def __init__(self, workspace: Path, shell: Shell, spools: Path, start_limit: float) -> None:
         """`spools` is where each call has its spool, a folder by its id."""
         self.workspace = workspace
+        self.folder = spools.parent
+        """The hand's own."""
         self.spools = spools
         self.shell = shell
         self.start_limit = start_limit
@@ -121,7 +123,8 @@ class Call:
         place = self._place
         self._started, self._began = time.time(), time.monotonic()
         self._kill_at = self._began + self.limit
-        place.history = place.history or History(place.workspace)
+        if self.tool not in mounting.TOOLS:
+            place.history = place.history or History(place.workspace)
         inner: int | None = None
         try:
             if self.tool == "bash":
@@ -132,7 +135,9 @@ class Call:
                 body = runner.command(argv, environment, str(place.shell.cwd), inner)
                 self._start_by = self._began + place.start_limit
             else:
-                body = runner.function(self._file_tool, _CPU_SECONDS)
+                mounts = self.tool in mounting.TOOLS
+                limit = mounting.CPU_SECONDS if mounts else _CPU_SECONDS
+                body = runner.function(self._file_tool, limit)
             self.runner = place.children.fork(body, inner)
             place.loop.register(self.runner.report, selectors.EVENT_READ, self.on_report)
             self._reporting = True
@@ -271,6 +276,9 @@ class Call:
             self.spool.write(self.capture.total - len(beyond), beyond)
 
     def _file_tool(self) -> str:
+        place = self._place
+        if tool := mounting.TOOLS.get(self.tool):
+            return tool(Workspace(place.workspace), place.folder, self.given)
         return FILE_TOOLS[self.tool](Workspace(self._place.workspace), self.given)
 
     def _settled_at(self) -> float:
@@ -380,7 +388,7 @@ class Call:
             "started": self._started,
             "elapsed": time.monotonic() - self._began,
         }
-        if self.runner and self._place.history and self.tool not in _READING:
+        if self.runner and self._place.history and self.tool not in _QUIET:
             self.result |= self._place.history.changes()
 
     def _how_it_ended(self, code: int | None) -> str:

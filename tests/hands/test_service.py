@@ -438,7 +438,7 @@ async def test_what_is_not_built_says_so(place: Place) -> None:
         service.events(pb.EventsRequest())
     with pytest.raises(CarpalError, match="Save is not built"):
         service.save(pb.SaveRequest())
-    mounted = provision(place, "h", mounts=[pb.Mount(source_ref="blob:1", mount_path="/x")])
+    mounted = provision(place, "h", mounts=[pb.Mount(source_ref="session:s", mount_path="x")])
     assert (await refused(service.provision(mounted))).reason == Reason.NOT_BUILT
 
 

@@ -1,0 +1,130 @@
+"""The workspace as a tar, such that `unpack` takes all of it again.
+
+Files, folders and symlinks that stay inside. What could not be restored is left
+out and counted: links that lead out, sockets, FIFOs, devices, what may not be read.
+"""
+
+import os
+import stat
+import tarfile
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from hands.inside.beneath import ToolError, Workspace
+from hands.inside.output import counted
+from hands.inside.unpack import BYTES_MAX, ENTRIES_MAX, inside
+
+_PIECE = 256 * 1024
+_NAMED = 5
+"""Paths that were left out and are named."""
+
+
+class Sink(Protocol):
+    """Where bytes go."""
+
+    def write(self, data: bytes) -> int:
+        """All of them."""
+
+
+class _Packing:
+    def __init__(self, tar: tarfile.TarFile) -> None:
+        self.entries = 0
+        self.size = 0
+        self.left_out: list[str] = []
+        self._tar = tar
+
+    def folder(self, handle: int, name: str) -> None:
+        """All in an open folder, which `name` is, by name."""
+        for each in sorted(os.listdir(handle)):
+            path = f"{name}/{each}" if name else each
+            try:
+                self._entry(handle, each, path)
+            except OSError:
+                self.left_out.append(path)  # it may not be read, or went away
+
+    def _entry(self, folder: int, name: str, path: str) -> None:
+        found = os.lstat(name, dir_fd=folder)
+        info = tarfile.TarInfo(path)
+        info.mode, info.mtime = found.st_mode & 0o777, int(found.st_mtime)
+        self.entries += 1
+        if self.entries > ENTRIES_MAX:
+            raise ToolError(f"the workspace has more than {ENTRIES_MAX} entries")
+        if stat.S_ISDIR(found.st_mode):
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            handle = os.open(name, flags, dir_fd=folder)
+            try:
+                info.type = tarfile.DIRTYPE
+                self._tar.addfile(info)
+                self.folder(handle, path)
+            finally:
+                os.close(handle)
+        elif stat.S_ISREG(found.st_mode):
+            self._file(folder, name, info)
+        elif stat.S_ISLNK(found.st_mode):
+            info.type, info.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=folder)
+            try:
+                inside(path, info.linkname)
+            except ToolError:
+                self.left_out.append(path)
+            else:
+                self._tar.addfile(info)
+        else:
+            self.left_out.append(path)
+
+    def _file(self, folder: int, name: str, info: tarfile.TarInfo) -> None:
+        # What was a file may be a FIFO by now: it must not be waited for.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(f"{name} is no file any more")
+            info.size = found.st_size
+            self.size += info.size
+            if self.size > BYTES_MAX:
+                raise ToolError(f"the workspace has more than {BYTES_MAX} bytes")
+            content: Any = _Exactly(file, info.size)
+            self._tar.addfile(info, content)
+
+
+class _Exactly:
+    """A file that is as long as it was, whatever is done to it meanwhile; zeros in its place."""
+
+    def __init__(self, file: "Source", size: int) -> None:
+        self._file = file
+        self._left = size
+
+    def read(self, size: int) -> bytes:
+        size = min(size, self._left)
+        try:
+            data = self._file.read(size)
+        except OSError:
+            data = b""  # its size was told already
+        self._left -= size
+        return data + bytes(size - len(data))
+
+
+class Source(Protocol):
+    """A file."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most so many bytes."""
+
+
+def pack(workspace: Workspace, sink: Sink) -> str:
+    """Write all of the workspace; says how much it was. Raises ToolError."""
+    root = workspace.folder(".")
+    try:
+        to: Any = sink  # it only writes to it, which the stubs do not say
+        with tarfile.open(fileobj=to, mode="w|", format=tarfile.PAX_FORMAT, bufsize=_PIECE) as tar:
+            packing = _Packing(tar)
+            packing.folder(root, "")
+    finally:
+        os.close(root)
+    said = f"{counted(packing.entries, 'member')}, {counted(packing.size, 'byte')}"
+    return "; ".join((said, *_left_out(packing.left_out)))
+
+
+def _left_out(paths: list[str]) -> Iterator[str]:
+    if paths:
+        named = ", ".join(repr(path[:100]) for path in paths[:_NAMED])
+        yield f"left out, since they could not be restored: {len(paths)} ({named})"

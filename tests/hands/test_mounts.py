@@ -1,0 +1,326 @@
+"""Mounts of a hand: there before its first call, as its own files, or no hand at all."""
+
+import asyncio
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from carpal.errors import CarpalError, refuse
+from carpal.status import Reason
+from carpal.v1 import hand_pb2 as pb
+from hands.blobs import Blobs
+from hands.builtin.process import ProcessType
+from hands.isolation import probe
+from tests.git_server import GitServer, git, git_server
+from tests.hands.place import PATIENCE, Place, open_place
+
+
+class Kept(Blobs):
+    """Blobs that are here."""
+
+    def __init__(self, *blobs: bytes) -> None:
+        super().__init__()
+        self.blobs = {hashlib.sha256(blob).digest(): blob for blob in blobs}
+        self.asked: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def read(self, session_id: str, digest: bytes) -> AsyncIterator[bytes]:
+        self.asked.append(session_id)
+        if digest not in self.blobs:
+            raise refuse(Reason.BLOB_NOT_FOUND, f"no blob {digest.hex()}")
+        data = self.blobs[digest]
+        for begin in range(0, len(data), 100_000):
+            yield data[begin : begin + 100_000]
+            await self.gate.wait()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[GitServer]:
+    """A git server."""
+    with git_server(tmp_path / "git") as serving:
+        yield serving
+
+
+def request(place: Place, *mounts: tuple[str, str], **config: object) -> pb.ProvisionRequest:
+    """A provision with mounts."""
+    asked = pb.ProvisionRequest(
+        driver=place.driver(),
+        hand_id=place.new_id("h"),
+        type="process",
+        config=json.dumps(config).encode(),
+        mounts=[pb.Mount(source_ref=source, mount_path=path) for source, path in mounts],
+    )
+    asked.orphan_deadline.FromSeconds(60)
+    return asked
+
+
+async def refused(place: Place, *mounts: tuple[str, str], **config: object) -> CarpalError:
+    """Why a hand with such mounts is not made; nothing is left of it."""
+    asked = request(place, *mounts, **config)
+    with pytest.raises(CarpalError) as caught:
+        await place.provision(asked)
+    assert not place.inventory.folder_of(asked.hand_id).exists()
+    assert place.journal.hand(asked.hand_id) is None
+    return caught.value
+
+
+def archive(**files: bytes) -> bytes:
+    """A tar."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name.replace("__", "/"))
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return made.getvalue()
+
+
+def ref(kind: str, data: bytes) -> str:
+    """What names a blob."""
+    return f"{kind}:{hashlib.sha256(data).hexdigest()}"
+
+
+@pytest.fixture
+async def kept(tmp_path: Path) -> AsyncIterator[tuple[Place, Kept]]:
+    """A service whose blobs are here."""
+    async with open_place(tmp_path / "state") as place:
+        place.inventory.blobs = blobs = Kept()
+        yield place, blobs
+
+
+def keep(blobs: Kept, data: bytes) -> None:
+    """One more blob."""
+    blobs.blobs[hashlib.sha256(data).digest()] = data
+
+
+async def test_what_is_mounted_is_there_before_the_first_call_and_the_note_says_so(
+    kept: tuple[Place, Kept],
+) -> None:
+    place, blobs = kept
+    large, tar = bytes(range(256)) * 4000, archive(a=b"1", sub__b=b"22")
+    keep(blobs, large)
+    keep(blobs, tar)
+    asked = request(
+        place,
+        (ref("blob", large), "in/large"),
+        (ref("tar", tar), "/workspace/unpacked"),
+        ("text:a: b\n#c", "note.txt"),
+    )
+    result = await place.provision(asked)
+    found = await place.sh(
+        asked.hand_id, "cat note.txt unpacked/a unpacked/sub/b; cksum < in/large"
+    )
+    assert found.content.startswith("a: b\n#c122")
+    assert str(len(large)) in found.content
+    assert "Mounted: in/large: 1024000 bytes" in result.note
+    assert "Mounted: unpacked: 2 members, 3 bytes" in result.note
+    assert blobs.asked == ["s", "s"]
+    assert not found.files, "what was mounted is no call's doing"
+
+
+async def test_a_mount_replaces_a_file_of_a_bound_workspace_and_follows_no_symlink_of_it(
+    kept: tuple[Place, Kept], tmp_path: Path
+) -> None:
+    """H16, H39."""
+    place, _ = kept
+    work, outside = tmp_path / "work", tmp_path / "outside"
+    work.mkdir()
+    outside.mkdir()
+    (work / "a").write_text("old")
+    (work / "link").symlink_to(outside)
+    (work / "dangling").symlink_to(outside / "new")
+    asked = request(place, ("text:new", "a"), ("text:x", "dangling"), workspace=str(work))
+    await place.provision(asked)
+    assert (work / "a").read_text() == "new"
+    assert (work / "dangling").read_text() == "x"
+    error = await refused(place, ("text:x", "link/b"), workspace=str(work))
+    assert error.reason is Reason.PROVISION_FAILED
+    assert "mounts[0] (link/b): link passes through a symlink" in error.message
+    assert list(outside.iterdir()) == []
+
+
+async def test_a_blob_that_is_not_there_is_a_mount_not_found_and_names_the_field(
+    kept: tuple[Place, Kept],
+) -> None:
+    place, _ = kept
+    error = await refused(place, ("text:x", "a"), ("blob:" + "0" * 64, "b"))
+    assert error.reason is Reason.MOUNT_NOT_FOUND
+    assert error.fields["field"] == "mounts[1].source_ref"
+    assert "no blob 0000" in error.message
+
+
+async def test_a_mount_that_cannot_be_is_refused_before_anything_is_made(
+    kept: tuple[Place, Kept],
+) -> None:
+    place, _ = kept
+    for source, path, field in (
+        ("blob:12", "a", "mounts[0].source_ref"),
+        ("text:x", "../a", "mounts[0].mount_path"),
+        ("git:ssh://h/x", "a", "mounts[0].source_ref"),
+    ):
+        error = await refused(place, (source, path))
+        assert error.reason is Reason.INVALID_FIELD
+        assert error.fields["field"] == field
+
+
+async def test_a_hostile_archive_makes_no_hand(kept: tuple[Place, Kept]) -> None:
+    """H15."""
+    place, blobs = kept
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        leak = tarfile.TarInfo("leak")
+        leak.type, leak.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(leak)
+    keep(blobs, made.getvalue())
+    error = await refused(place, (ref("tar", made.getvalue()), "."))
+    assert "leak is a symlink that leads out" in error.message
+
+
+async def test_the_same_provision_again_waits_for_the_same_mounts_and_gets_the_same_answer(
+    kept: tuple[Place, Kept],
+) -> None:
+    place, blobs = kept
+    data = bytes(300_000)
+    keep(blobs, data)
+    blobs.gate.clear()
+    asked = request(place, (ref("blob", data), "d"))
+    first, second = (asyncio.create_task(place.provision(asked)) for _ in range(2))
+    await asyncio.sleep(0)
+    blobs.gate.set()
+    assert await first == await second
+    assert blobs.asked == ["s"]
+    asked.mounts[0].mount_path = "e"
+    with pytest.raises(CarpalError) as caught:
+        await place.provision(asked)
+    assert caught.value.reason is Reason.ID_REUSED
+
+
+async def test_a_released_hand_leaves_nothing_though_its_mount_was_under_way(
+    kept: tuple[Place, Kept],
+) -> None:
+    place, blobs = kept
+    data = bytes(300_000)
+    keep(blobs, data)
+    blobs.gate.clear()
+    asked = request(place, (ref("blob", data), "d"))
+    making = asyncio.create_task(place.provision(asked))
+    async with asyncio.timeout(PATIENCE):
+        while not blobs.asked:  # noqa: ASYNC110 - it is asked in a moment
+            await asyncio.sleep(0.01)
+    releasing = asyncio.create_task(place.release(asked.hand_id))
+    await asyncio.sleep(0)
+    blobs.gate.set()
+    assert await releasing
+    await making
+    assert not place.inventory.folder_of(asked.hand_id).exists()
+
+
+async def test_a_git_repository_is_cloned_at_its_branch_tag_or_commit_by_the_hands_own_git(
+    kept: tuple[Place, Kept], server: GitServer
+) -> None:
+    place, _ = kept
+    old, new = server.repository("r", {"a": "old"}, {"a": "new", "d/b": "x"})
+    git(server.folder / "r", "tag", "v1", old)
+    git(server.folder / "r", "branch", "side", old)
+    url = f"git:{server.url}/r"
+    asked = request(
+        place,
+        (url, "whole"),
+        (f"{url}#side", "at/side"),
+        (f"{url}#v1", "tag"),
+        (f"{url}#{old}", "commit"),
+    )
+    result = await place.provision(asked)
+    assert f"Mounted: whole: {server.url}/r at {new}" in result.note
+    shown = await place.sh(
+        asked.hand_id,
+        "cat whole/a at/side/a tag/a commit/a; git -C at/side branch --show-current",
+    )
+    assert shown.content == "newoldoldoldside\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("/none", "not found"),
+        ("/r#none", "has no branch, tag or commit 'none'"),
+        ("/r#" + "1" * 40, "has no branch, tag or commit"),
+    ],
+)
+async def test_a_repository_or_a_commit_that_is_not_there_is_a_mount_not_found(
+    kept: tuple[Place, Kept], server: GitServer, source: str, words: str
+) -> None:
+    place, _ = kept
+    server.repository("r", {"a": "x"})
+    error = await refused(place, (f"git:{server.url}{source}", "r"))
+    assert error.reason is Reason.MOUNT_NOT_FOUND
+    assert words in error.message
+
+
+async def test_an_unreachable_repository_is_a_mount_not_found_in_good_time(
+    kept: tuple[Place, Kept],
+) -> None:
+    place, _ = kept
+    error = await refused(place, ("git:http://127.0.0.1:1/r", "r"))
+    assert error.reason is Reason.MOUNT_NOT_FOUND
+    assert error.fields["field"] == "mounts[0].source_ref"
+
+
+async def test_a_repository_is_cloned_into_no_folder_that_holds_something(
+    kept: tuple[Place, Kept], server: GitServer
+) -> None:
+    place, _ = kept
+    server.repository("r", {"a": "x"})
+    error = await refused(place, ("text:x", "r/b"), (f"git:{server.url}/r", "r"))
+    assert "r is there already, and is not empty" in error.message
+
+
+async def test_no_model_can_ask_for_what_the_daemon_asks_for_to_mount(
+    kept: tuple[Place, Kept],
+) -> None:
+    place, _ = kept
+    hand = await place.hand()
+    with pytest.raises(CarpalError) as caught:
+        await place.run(hand, ".place", kind="file", path="x", socket="socket")
+    assert caught.value.reason is Reason.TOOL_NOT_FOUND
+
+
+_NO_SANDBOX = probe.problem()
+
+
+@pytest.mark.skipif(bool(_NO_SANDBOX), reason=_NO_SANDBOX)
+async def test_what_is_mounted_in_a_sandbox_belongs_to_the_hands_own_user_never_to_root(
+    tmp_path: Path, server: GitServer
+) -> None:
+    """H40, H38: and a mount's repository is reached by the forwarder, while it is cloned."""
+    (commit,) = server.repository("r", {"a": "from git"})
+    async with open_place(tmp_path / "state", process=ProcessType(sandbox="required")) as place:
+        place.inventory.blobs = blobs = Kept()
+        tar = archive(a=b"from tar")
+        keep(blobs, tar)
+        asked = request(
+            place,
+            ("text:t", "/workspace/t"),
+            (ref("tar", tar), "tar"),
+            (f"git:{server.url}/r", "r"),
+        )
+        result = await place.provision(asked)
+        assert commit in result.note
+        found = await place.sh(
+            asked.hand_id,
+            "cat t tar/a r/a; echo; find . ! -user $(id -u) -o ! -group $(id -g); "
+            "echo more >> r/a && git -C r status -s; "
+            "no_proxy= NO_PROXY= git -C r fetch 2>&1 | grep -c 403",
+        )
+        assert found.content.splitlines()[:3] == ["tfrom tarfrom git", " M a", "1"]
+        folder = place.inventory.folder_of(asked.hand_id)
+        left = [path.name for path in folder.iterdir() if path.name.startswith("passage")]
+        assert not left
+        await place.release(asked.hand_id)
+        assert not folder.exists()
