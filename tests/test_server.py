@@ -278,7 +278,7 @@ class Reading(Orchestrator):
         async for _ in frames:
             pass
 
-    Connect = Attach = _read  # type: ignore[assignment]
+    Connect = Attach = _read
 
 
 async def send(channel: Any, method: str, data: bytes) -> None:
