@@ -15,7 +15,7 @@ from brain.results import gone, result_event, settled, word
 from brain.transcript import Call, Hand, New
 from brain.watch import WatchHub
 from carpal.backoff import Backoff
-from carpal.errors import Broken, CarpalError, Unreachable
+from carpal.errors import Broken, CarpalError, Unreachable, refuse
 from carpal.fault_points import point
 from carpal.link_output import Reading
 from carpal.status import Reason
@@ -29,6 +29,9 @@ _OF_THIS_BRAIN = {
 }  # fmt: skip
 """What the brain that has the daemon's link says of the one that asks: nothing of the call."""
 
+VIOLATIONS_MAX = 3
+"""Times that one call is answered against the contract before nothing more is asked of it. Each
+ends its daemon's link, and with it the answers of all its other calls."""
 _IN_JOURNAL = {
     hand_pb2.CALL_STATE_RUNNING, hand_pb2.CALL_STATE_TERMINAL,
     hand_pb2.CALL_STATE_ACKNOWLEDGED, hand_pb2.CALL_STATE_TOMBSTONE,
@@ -58,6 +61,8 @@ class CallOnHand:
         self._sent = sent
         self._reading = Reading()
         """Output told to watchers, also by an earlier link."""
+        self._violations = 0
+        """Times that it was answered against the contract."""
 
     async def outcome(self) -> list[New]:
         """The events that say what became of it: its result, and a loss of the hand."""
@@ -67,8 +72,14 @@ class CallOnHand:
                 return await self._ask_once()
             except CarpalError as error:
                 if error.reason is Reason.STALE_EPOCH:
-                    raise
-                if not isinstance(error, Unreachable) and error.reason not in _OF_THIS_BRAIN:
+                    await self._driver.check_refusal()
+                    return self._disowned()
+                wrong = error.reason is Reason.LINK_VIOLATION
+                self._violations += wrong
+                if wrong and self._violations == VIOLATIONS_MAX:
+                    return [self._unanswered(error.message)]
+                passes = isinstance(error, Unreachable) or error.reason in _OF_THIS_BRAIN
+                if not wrong and not passes:
                     return self._refused(error)
                 self._line.lose()
                 if self._line.given_up:
@@ -139,7 +150,7 @@ class CallOnHand:
                     output = orchestrator_pb2.ToolOutput(call_id=call.call_id, chunk=chunk)
                     moment = orchestrator_pb2.WatchResponse(output=output)
                     self._hub.tell(self._driver.session_id, moment)
-        raise RuntimeError(f"call {call.call_id} ended without a result")
+        raise refuse(Reason.LINK_VIOLATION, f"call {call.call_id} ended without a result")
 
     def _refused(self, error: CarpalError) -> list[New]:
         """The events for a refusal: "could not start", unless the daemon itself broke."""
@@ -152,6 +163,23 @@ class CallOnHand:
         if isinstance(error, Broken) or error.reason is Reason.ID_REUSED:
             return [self._settled("interrupted", error.message, maybe=True, given_up=True)]
         return [self._settled("error", f"not run: {error.message}")]
+
+    def _unanswered(self, why: str) -> New:
+        """The event for a call of which its daemon tells nothing that can be understood."""
+        told = f"its daemon answered it against the contract {VIOLATIONS_MAX} times: {why}"
+        return self._settled("interrupted", told, maybe=True, given_up=True)
+
+    def _disowned(self) -> list[New]:
+        """The events for a hand that takes this driver for replaced, which sessiond denies.
+
+        It refuses all that this session asks; the session may go on with another.
+        """
+        reason = "it refuses the session's driver as replaced, and the session store says it is not"
+        if self._sent:
+            told = self._settled("interrupted", f"the hand is at fault: {reason}", maybe=True)
+        else:
+            told = gone(self._call, self._line.hand, reason, sent=False)
+        return [told, *self._hand_lost(reason)]
 
     def _gave_up(self, why: str) -> list[New]:
         """The events for a hand that was silent for so long that it has ended itself.

@@ -27,6 +27,10 @@ log = logging.getLogger(__name__)
 _LOOK = 5.0
 """Seconds between looks at hands that are out of reach, when no daemon comes or goes."""
 
+_SAYS_NO_MORE = {*HAND_IS_GONE, Reason.LINK_VIOLATION, Reason.STALE_EPOCH}
+"""Refusals after which a hand is not asked again for what was given up: the fault is its own, or
+the drive is over."""
+
 
 class Calls:
     """The open calls of one driven session."""
@@ -95,7 +99,7 @@ class Calls:
             await hear_late(line, self._driver)
         except (CarpalError, TimeoutError) as error:
             log.info("hand not heard", extra={"hand": hand.hand_id, "error": str(error)})
-            if not isinstance(error, CarpalError) or error.reason not in HAND_IS_GONE:
+            if not isinstance(error, CarpalError) or error.reason not in _SAYS_NO_MORE:
                 return
             line.heard.update(call.call_id for call in to_hear(line, self._driver))
         self._freed.add(hand.hand_id)
@@ -141,7 +145,7 @@ class Calls:
             hand = await self._driver.unless(lambda t: t.stopped(call), made)
         except CarpalError as error:
             if error.reason is Reason.STALE_EPOCH:
-                raise
+                await self._driver.check_refusal()
             await self._append(settled(call, "error", f"not run: no hand {call.hand!r}: {error}"))
             return None
         if hand is None:

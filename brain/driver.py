@@ -5,15 +5,21 @@ always the log in order and never a guess.
 """
 
 import asyncio
+import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from brain.leases import Lease
 from brain.log import Appender, tail
 from brain.transcript import New, Transcript
+from carpal.backoff import Backoff
+from carpal.client import rpc_errors
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
-from carpal.v1 import session_pb2_grpc
+from carpal.v1 import session_pb2, session_pb2_grpc, types_pb2
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -79,6 +85,33 @@ class Driver:
         last = await self._appender.append(self.session_id, events, self.lease.epoch, wake=wake)
         await self.until(lambda t: t.head >= last)
         return last
+
+    async def check_refusal(self) -> None:
+        """After a refusal for a stale epoch: STALE_EPOCH unless sessiond says that it is not so.
+
+        A hand may say what it likes; who drives is sessiond's word. Waits while that does not
+        answer, no longer than the lease lasts.
+        """
+        backoff = Backoff(0.1, 1.0)
+        ref = types_pb2.LeaseRef(resource=self.lease.resource, epoch=self.lease.epoch)
+        while True:
+            self.check_lease()
+            asked = time.monotonic()
+            try:
+                with rpc_errors("sessiond"):
+                    answer = await self._stub.RenewLease(
+                        session_pb2.RenewLeaseRequest(leases=[ref]), timeout=self.lease.left()
+                    )
+            except CarpalError as error:
+                log.info("lease not checked", extra={"error": str(error)})
+                await asyncio.sleep(backoff.next())
+                continue
+            (renewed,) = answer.leases
+            if renewed.HasField("status"):
+                self.lease.lost.set()
+            self.check_lease()
+            self.lease.extend(asked, renewed.expires_in.ToMilliseconds() / 1000)
+            return
 
     def check_lease(self) -> None:
         """STALE_EPOCH when no effect may start any more."""

@@ -14,7 +14,7 @@ from brain.fleet import Fleet
 from brain.hands_at import one
 from brain.provision import driver_of
 from brain.transcript import Call, Hand
-from carpal.errors import CarpalError
+from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
 
@@ -55,6 +55,10 @@ class HandLine:
             driver=driver_of(self._driver), hand_id=self.hand.hand_id, call_ids=call_ids
         )
         answer: hand_pb2.ClaimResponse = await one(self.ask("claim", request))
+        if [told.call_id for told in answer.calls] != call_ids:
+            raise refuse(
+                Reason.LINK_VIOLATION, "a claim was answered about other calls than it asked for"
+            )
         for call_id in self._to_cancel():
             await self.cancel(call_id)
             self._cancelled.add(call_id)

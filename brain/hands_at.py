@@ -83,7 +83,7 @@ async def one(answer: AsyncGenerator[Any, None]) -> Any:
         raise refuse(
             Reason.DAEMON_NOT_LINKED, f"the daemon did not answer in {ANSWER_LIMIT:g} s"
         ) from None
-    raise refuse(Reason.INTERNAL, "the daemon's answer was empty")
+    raise refuse(Reason.LINK_VIOLATION, "the daemon's answer was empty")
 
 
 class Peers:

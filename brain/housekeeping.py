@@ -8,7 +8,8 @@ from brain.fleet import Fleet
 from brain.hands_at import one
 from brain.provision import driver_of
 from brain.transcript import New
-from carpal.errors import Unreachable
+from carpal.errors import CarpalError
+from carpal.status import Reason
 from carpal.v1 import hand_pb2
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,10 @@ async def idle_hands(driver: Driver, fleet: Fleet, keep: float) -> float | None:
         try:
             connection = await fleet.connection(hand.daemon, driver.workspace)
             await one(connection.call("release", request))
-        except Unreachable as error:
+        except CarpalError as error:
+            # Whatever a hand refuses, this is no reason to drive its session again and again.
+            if error.reason is Reason.STALE_EPOCH:
+                await driver.check_refusal()
             if idle < keep + hand.orphan_deadline + fleet.orphan_margin:
                 log.info("hand not released", extra={"hand": hand.hand_id, "error": str(error)})
                 return min(_AGAIN, max(keep, 1.0))

@@ -19,7 +19,7 @@ from brain.placement import Placement
 from brain.transcript import Hand, New
 from brain.watch import WatchHub
 from carpal.backoff import Backoff
-from carpal.errors import CarpalError, Unreachable
+from carpal.errors import CarpalError, Unreachable, refuse
 from carpal.fault_points import point
 from carpal.ids import new_id
 from carpal.link_terms import ORPHAN_DEADLINE
@@ -61,7 +61,7 @@ class Provisioner:
                 result = await self._make(hand)
             except CarpalError as error:
                 if error.reason is Reason.STALE_EPOCH:
-                    raise
+                    await self._driver.check_refusal()
                 data = {
                     "hand_id": hand_id,
                     "name": name,
@@ -144,7 +144,9 @@ class Provisioner:
                 else:
                     self._tell(f"{hand.name}: {response.progress.message}")
         if result is None:
-            raise RuntimeError(f"daemon {hand.daemon} ended provision without a result")
+            raise refuse(
+                Reason.LINK_VIOLATION, f"daemon {hand.daemon} ended provision without a result"
+            )
         return result
 
     def _tell(self, detail: str) -> None:

@@ -176,6 +176,12 @@ class Stage:
         """A person does."""
         await emit(self.sessions, self.driver.session_id, "user.interrupt", {})
 
+    async def end_lease(self) -> None:
+        """Sessiond takes the driver's lease for over; the driver was not told."""
+        lease = self.driver.lease
+        request = session_pb2.ReleaseLeaseRequest(resource=lease.resource, epoch=lease.epoch)
+        await (await self.sessions.brain()).ReleaseLease(request, timeout=WAIT)
+
     async def kinds(self) -> list[str]:
         """The types of the log's events."""
         stub = await self.sessions.operator()

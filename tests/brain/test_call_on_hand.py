@@ -11,7 +11,7 @@ from brain.transcript import New
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
-from tests.brain.stage import WAIT, Stage, result
+from tests.brain.stage import UNLINKED, WAIT, Stage, result
 from tests.pace import SCALE
 
 
@@ -72,8 +72,11 @@ async def test_numbers_of_a_hand_that_are_not_known_here_settle_the_call_as_inte
     await driven.hand()
     freed, unsaid = await driven.call(), await driven.call(earlier=True)
     odd = hand_pb2.CallInfo.FromString(bytes([0x10, 4, 0x18, number]))
+    odd.call_id = freed
     driven.hands.states[freed] = odd
-    driven.hands.states[unsaid] = hand_pb2.CallInfo.FromString(bytes([0x10, number]))
+    unknown = hand_pb2.CallInfo.FromString(bytes([0x10, number]))
+    unknown.call_id = unsaid
+    driven.hands.states[unsaid] = unknown
     (told,) = await driven.settle(freed)
     assert told["outcome"] == "interrupted"
     assert "may have partly happened" in told["content"][0]["text"]
@@ -81,7 +84,8 @@ async def test_numbers_of_a_hand_that_are_not_known_here_settle_the_call_as_inte
     assert told["outcome"] == "ok", "the hand tells by the id that it never ran"
     driven.hands.journal_id = "other"
     another = await driven.call(earlier=True)
-    driven.hands.states[another] = driven.hands.states[unsaid]
+    unknown.call_id = another
+    driven.hands.states[another] = unknown
     (told,) = await driven.settle(another)
     assert told["outcome"] == "interrupted"
 
@@ -269,9 +273,10 @@ async def test_nothing_is_sent_once_the_lease_is_lost(driven: Stage) -> None:
     await driven.hand()
     call_id = await driven.call()
 
-    async def slow(_: Any) -> AsyncGenerator[Any, None]:
+    async def slow(asked: Any) -> AsyncGenerator[Any, None]:
         driven.driver.lease.lost.set()
-        yield hand_pb2.ClaimResponse()
+        calls = [hand_pb2.CallInfo(call_id=each) for each in asked.call_ids]
+        yield hand_pb2.ClaimResponse(calls=calls)
 
     driven.hands.script["claim"] = [slow]
     with pytest.RaisesGroup(
@@ -285,10 +290,79 @@ async def test_nothing_is_sent_once_the_lease_is_lost(driven: Stage) -> None:
 async def test_a_newer_driver_elsewhere_ends_this_drive_and_settles_nothing(driven: Stage) -> None:
     await driven.hand()
     call_id = await driven.call()
+
+    await driven.end_lease()
     driven.hands.script["execute"] = [refuse(Reason.STALE_EPOCH, "a newer driver came")]
-    with pytest.RaisesGroup(CarpalError):
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(CarpalError, check=lambda e: e.reason is Reason.STALE_EPOCH)
+    ):
         await driven.settle(call_id)
     assert driven.driver.transcript.calls[call_id].result is None
+
+
+@pytest.mark.parametrize(
+    ("arm", "outcome", "words"),
+    [("execute", "interrupted", "may have partly happened"), ("claim", "lost", "did not run")],
+)
+async def test_a_hand_that_says_of_its_driver_that_it_was_replaced_is_not_believed(
+    driven: Stage, arm: str, outcome: str, words: str
+) -> None:
+    """Sessiond says who drives; the session goes on with another hand, and is not parked."""
+    await driven.hand()
+    driven.hands.script[arm] = [refuse(Reason.STALE_EPOCH, "a lie")]
+    (told,) = await driven.settle(await driven.call())
+    assert told["outcome"] == outcome
+    assert words in told["content"][0]["text"]
+    assert "the session store says it is not" in told["content"][0]["text"]
+    assert driven.driver.lease.left() > 0
+    (told,) = await driven.settle(await driven.call())
+    assert told["outcome"] == "ok"
+    assert len(driven.hands.asked_for("provision")) == 1
+
+
+async def test_a_daemon_that_refuses_a_hand_for_a_stale_epoch_ends_no_drive(driven: Stage) -> None:
+    driven.hands.script["provision"] = [refuse(Reason.STALE_EPOCH, "a lie")]
+    (told,) = await driven.settle(await driven.call())
+    assert told["outcome"] == "error"
+    assert "not run" in told["content"][0]["text"]
+
+
+async def test_a_call_that_is_answered_against_the_contract_is_asked_for_a_few_times(
+    driven: Stage,
+) -> None:
+    """Each time ends a link, and with it the answers of all its other calls."""
+    await driven.hand()
+    call_id = await driven.call()
+    wrong = refuse(Reason.LINK_VIOLATION, "an answer ended without a result")
+    driven.hands.script["execute"] = [wrong, UNLINKED, wrong, [], [result("another")]]
+    (told,) = await driven.settle(call_id)
+    assert (told["outcome"], told["given_up"]) == ("interrupted", True)
+    assert "may have partly happened" in told["content"][0]["text"]
+    assert driven.hands.arms().count("execute") == 4
+    (told,) = await driven.settle(await driven.call())
+    assert told["outcome"] == "ok", "its hand is there for others"
+    assert driven.hands.asked_for("cancel")[0].call_id == call_id
+
+
+async def test_what_a_hand_cannot_tell_late_is_not_asked_for_again(driven: Stage) -> None:
+    await driven.hand()
+    wrong = refuse(Reason.LINK_VIOLATION, "an answer ended without a result")
+    call_id = await driven.call()
+    driven.hands.script["execute"] = [wrong] * 5
+    await driven.settle(call_id)
+    driven.hands.states[call_id] = info(call_id, hand_pb2.CALL_STATE_TERMINAL)
+    for _ in range(3):
+        await driven.calls.hear_all()
+    assert driven.hands.arms().count("execute") == 4
+
+
+async def test_a_claim_that_tells_of_other_calls_is_no_answer(driven: Stage) -> None:
+    await driven.hand()
+    other = hand_pb2.ClaimResponse(calls=[hand_pb2.CallInfo(call_id="another")])
+    driven.hands.script["claim"] = [[hand_pb2.ClaimResponse()], [other]]
+    (told,) = await driven.settle(await driven.call(earlier=True))
+    assert told["outcome"] == "ok"
+    assert driven.hands.arms().count("claim") == 3
 
 
 async def test_output_goes_to_watchers_and_not_into_the_log(driven: Stage) -> None:

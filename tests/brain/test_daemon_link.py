@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -139,3 +140,26 @@ async def test_a_reply_to_what_nobody_asked_ends_the_link(one: Brain) -> None:
         with pytest.raises(CarpalError) as caught, rpc_errors("the brain"):
             await daemon.ended()
     assert caught.value.reason is Reason.LINK_VIOLATION
+
+
+@pytest.mark.parametrize("answer", [{}, {"claim": hand_pb2.ClaimResponse()}])
+async def test_who_asked_for_what_was_answered_against_the_contract_is_told_so_and_others_not(
+    one: Brain, answer: dict[str, Any]
+) -> None:
+    async with linked(one) as daemon:
+        connection = await one.fleet.connection("d1", "default")
+        asked = [
+            connection.call("execute", hand_pb2.ExecuteRequest(call_id=each)) for each in ("c", "d")
+        ]
+        asking = [asyncio.ensure_future(anext(each)) for each in asked]
+        first, _ = await daemon.next(), await daemon.next()
+        await daemon.reply(first, **answer)
+        reasons = []
+        for each in asking:
+            with pytest.raises(CarpalError) as caught:
+                await each
+            reasons.append(caught.value.reason)
+        assert reasons == [Reason.LINK_VIOLATION, Reason.DAEMON_NOT_LINKED]
+        with pytest.raises(CarpalError) as caught, rpc_errors("the brain"):
+            await daemon.ended()
+        assert caught.value.reason is Reason.LINK_VIOLATION

@@ -83,7 +83,19 @@ async def test_what_a_lost_hand_left_on_its_machine_is_released_too(driven: Stag
 async def test_a_newer_driver_ends_this_ones_housekeeping(driven: Stage) -> None:
     await driven.hand()
     await idle(driven)
+    await driven.end_lease()
     driven.hands.script["release"] = [refuse(Reason.STALE_EPOCH, "newer")]
-    with pytest.raises(CarpalError, match="newer"):
+    with pytest.raises(CarpalError, match="is over"):
         await idle_hands(driven.driver, driven.fleet, 1.0)
     assert (await driven.kinds())[-1] == "session.status_idle"
+
+
+@pytest.mark.parametrize("reason", [Reason.STALE_EPOCH, Reason.INTERNAL, Reason.LINK_VIOLATION])
+async def test_a_hand_that_refuses_to_go_fails_no_drive(driven: Stage, reason: Reason) -> None:
+    """It is asked again later; a drive that fails three times would park the session."""
+    await driven.hand(deadline=1e12)
+    await idle(driven)
+    driven.hands.script["release"] = [refuse(reason, "no")]
+    assert await idle_hands(driven.driver, driven.fleet, 1.0) == 1.0
+    assert await idle_hands(driven.driver, driven.fleet, 1.0) is None
+    assert (await driven.kinds())[-1] == "hand.released"
