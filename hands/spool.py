@@ -76,10 +76,6 @@ def folder_of(hand_folder: Path, call_id: str) -> Path:
 
 def sweep(hand_folder: Path, wanted: frozenset[str]) -> None:
     """Remove the spools of all calls but those; what resists goes with the hand."""
-    try:
-        there = list((hand_folder / "spool").iterdir())
-    except OSError:
-        return
-    for each in there:
-        if each.name not in wanted:
-            spool.remove(each)
+    for name in spool.names(hand_folder / "spool"):
+        if name not in wanted:
+            spool.remove(folder_of(hand_folder, name))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hands.api import Change, FileChange, Outcome, Output, Result, Spooled, Started, Step
+from hands.inside.output import KEEP
 
 FRAME_MAX = 16 * 1024 * 1024
 """Bytes of one frame: a tool's whole answer, escaped as JSON."""
@@ -65,12 +66,19 @@ def step(event: Mapping[str, Any]) -> Step | None:
         case "started":
             return Started(_count(event, "pid"), _count(event, "start"))
         case "output":
-            return Output(_count(event, "offset"), base64.b64decode(_text(event, "data")))
+            return _output(event)
         case "spooled":
             return Spooled(_count(event, "end"))
         case "result":
             return _result(event)
     return None
+
+
+def _output(event: Mapping[str, Any]) -> Output:
+    output = Output(_count(event, "offset"), base64.b64decode(_text(event, "data")))
+    if output.offset + len(output.data) > KEEP:
+        raise ValueError("output beyond the beginning is not told but spooled")
+    return output
 
 
 def _result(event: Mapping[str, Any]) -> Result:

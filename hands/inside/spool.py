@@ -7,12 +7,15 @@ out, and the hole before the next piece is how much that was.
 
 It lies where the hand's own commands may write. What they plant in it, a pipe
 or a folder under a piece's name, is left out like what a broken disk does not
-give back: it holds up neither process and ends none.
+give back: it holds up neither process and ends none. Nor does a symlink in the
+way lead anywhere: below the hand's folder, which is two above a spool, none is
+followed, for the daemon may have rights that the hand has not.
 """
 
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from hands.inside.removal import remove_tree
@@ -25,6 +28,10 @@ _ROOM = 2 * PIECE
 """Bytes that must be free again before a full spool takes more: few long holes, not many short."""
 _LOOK = 0.02
 """Seconds between looks at whether a full spool has room again."""
+_NAMES_MAX = 10_000
+"""Names in a spool that are looked at; a writer of ours makes a few dozen."""
+_OFFSET_DIGITS = 18
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ONLY_A_FILE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """A pipe in its place would be waited for; not so."""
 
@@ -84,9 +91,9 @@ class Writer:
 
     def _begin(self, offset: int) -> None:
         self.close()
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _ONLY_A_FILE
-        self._file = os.open(self._folder / str(offset), flags, 0o600)
+        with _opened(self._folder, make=True) as spool:
+            self._file = os.open(str(offset), flags, 0o600, dir_fd=spool)
         self._piece = 0
 
 
@@ -95,12 +102,16 @@ def read(folder: Path, offset: int, most: int) -> tuple[int, bytes]:
 
     No bytes when nothing is kept from there on.
     """
-    starts = _starts(folder)
-    before = [start for start in starts if start <= offset]
-    for start in [*before[-1:], *starts[len(before) :]]:
-        begin = max(start, offset)
-        if data := _read_piece(folder / str(start), begin - start, most):
-            return begin, data
+    try:
+        with _opened(folder) as spool:
+            starts = _starts(spool)
+            before = [start for start in starts if start <= offset]
+            for start in [*before[-1:], *starts[len(before) :]]:
+                begin = max(start, offset)
+                if data := _read_piece(spool, start, begin - start, most):
+                    return begin, data
+    except OSError:
+        pass  # there is none, or another thing in its place
     return offset, b""
 
 
@@ -109,48 +120,94 @@ def free(folder: Path, offset: int) -> None:
 
     The rest stays for who comes later and asks from the beginning.
     """
-    sizes = {start: _size(folder / str(start)) for start in _starts(folder)}
-    used = sum(sizes.values())
-    # The newest piece is being written.
-    for start, size in list(sizes.items())[:-1]:
-        if start + size > offset or used - size < LIMIT // 2:
-            return
-        try:
-            (folder / str(start)).unlink(missing_ok=True)
-        except OSError:
-            return  # a folder, say; it goes with the hand
-        used -= size
+    # What resists, a folder say, goes with the hand.
+    with contextlib.suppress(OSError), _opened(folder) as spool:
+        sizes = {start: _size(spool, start) for start in _starts(spool)}
+        used = sum(sizes.values())
+        # The newest piece is being written.
+        for start, size in list(sizes.items())[:-1]:
+            if start + size > offset or used - size < LIMIT // 2:
+                return
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(str(start), dir_fd=spool)
+            used -= size
 
 
 def remove(folder: Path) -> None:
     """Remove the spool, if there is one; what of it resists goes with the hand."""
-    with contextlib.suppress(OSError):
-        remove_tree(folder)
+    with contextlib.suppress(OSError), _above(folder) as spools:
+        remove_tree(folder.name, dir_fd=spools)
+
+
+def names(spools: Path) -> list[str]:
+    """The spools in a folder of them."""
+    try:
+        with _above(spools / "any") as handle, os.scandir(handle) as entries:
+            return [entry.name for entry, _ in zip(entries, range(_NAMES_MAX), strict=False)]
+    except OSError:
+        return []
 
 
 def held(folder: Path) -> int:
     """Bytes in the spool."""
-    return sum(_size(folder / str(start)) for start in _starts(folder))
-
-
-def _starts(folder: Path) -> list[int]:
     try:
-        names = os.listdir(folder)  # noqa: PTH208 - names alone, and often
-    except OSError:
-        return []
-    return sorted(int(name) for name in names if name.isdecimal())
-
-
-def _size(piece: Path) -> int:
-    try:
-        return piece.lstat().st_size
+        with _opened(folder) as spool:
+            return sum(_size(spool, start) for start in _starts(spool))
     except OSError:
         return 0
 
 
-def _read_piece(piece: Path, at: int, most: int) -> bytes:
+@contextlib.contextmanager
+def _above(folder: Path, *, make: bool = False) -> Iterator[int]:
+    """The folder of all of a hand's spools. Raises OSError, for a symlink in its place too."""
+    hand = os.open(folder.parent.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        file = os.open(piece, os.O_RDONLY | _ONLY_A_FILE)
+        spools = _enter(hand, folder.parent.name, make=make)
+    finally:
+        os.close(hand)
+    try:
+        yield spools
+    finally:
+        os.close(spools)
+
+
+@contextlib.contextmanager
+def _opened(folder: Path, *, make: bool = False) -> Iterator[int]:
+    """A spool. Raises OSError, for a symlink in the way too."""
+    with _above(folder, make=make) as spools:
+        spool = _enter(spools, folder.name, make=make)
+    try:
+        yield spool
+    finally:
+        os.close(spool)
+
+
+def _enter(above: int, name: str, *, make: bool) -> int:
+    if make:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=above)
+    return os.open(name, _FOLDER, dir_fd=above)
+
+
+def _starts(spool: int) -> list[int]:
+    names = []
+    with os.scandir(spool) as entries:
+        for entry, _ in zip(entries, range(_NAMES_MAX), strict=False):
+            if entry.name.isascii() and entry.name.isdecimal():
+                names.append(entry.name)
+    return sorted(int(name) for name in names if len(name) <= _OFFSET_DIGITS)
+
+
+def _size(spool: int, start: int) -> int:
+    try:
+        return os.stat(str(start), dir_fd=spool, follow_symlinks=False).st_size
+    except OSError:
+        return 0
+
+
+def _read_piece(spool: int, start: int, at: int, most: int) -> bytes:
+    try:
+        file = os.open(str(start), os.O_RDONLY | _ONLY_A_FILE, dir_fd=spool)
     except OSError:
         return b""  # freed just now
     try:
