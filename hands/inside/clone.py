@@ -12,6 +12,7 @@ import subprocess
 from pathlib import PurePosixPath
 
 from hands.inside.beneath import ToolError, Workspace
+from hands.inside.removal import remove_tree
 from hands.inside.unpack import folders, parent_of
 
 LIMIT = 900.0
@@ -46,7 +47,7 @@ def clone(workspace: Workspace, path: str, url: str, ref: str) -> str:
     except BaseException:
         if made:
             with contextlib.suppress(OSError):
-                shutil.rmtree(pure.name, dir_fd=parent)
+                remove_tree(pure.name, parent)
         raise
     finally:
         os.close(parent)
