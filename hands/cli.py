@@ -155,15 +155,21 @@ def retire(state_dir: Path | None, config_file: Path | None, yes: bool) -> None:
 @click.option("--socket", type=click.Path(path_type=Path), required=True)
 @click.option("--type", "type_name", required=True)
 @click.option("--workspace", required=True)
+@click.option("--sandbox", envvar="CARPAL_SANDBOX", default="auto")
 @click.option("--ready-fd", type=int)
-def serve(
-    state_dir: Path, socket: Path, type_name: str, workspace: str, ready_fd: int | None
+def serve(  # noqa: PLR0917 - click passes by name
+    state_dir: Path,
+    socket: Path,
+    type_name: str,
+    workspace: str,
+    sandbox: str,
+    ready_fd: int | None,
 ) -> None:
     """Serve one hand type's hands on a unix socket, for whoever may open it: for `check`."""
     from hands import serving, types
 
     logs.setup()
-    found = types.installed()
+    found = types.installed(sandbox)
     if type_name not in found:
         there = ", ".join(sorted(found)) or "none"
         raise refuse(

@@ -27,6 +27,8 @@ ORPHAN_DEADLINE = 120
 """Seconds after which hands end that a killed check left behind."""
 _ENDING = 10.0
 """Seconds to release a hand at a check's end."""
+_SOMEONE = 54_321
+"""A user id, where root may choose one."""
 _MIB = 1024 * 1024
 
 
@@ -112,7 +114,9 @@ class Bench:
 
     def plain_call(self) -> tuple[str, dict[str, Any]]:
         """A tool of the type and an input that does no harm."""
-        calls = {
+        if self.subject.plain is not None:
+            return self.subject.plain
+        calls: dict[str, dict[str, Any]] = {
             "bash": {"command": "echo plain"},
             "write": {"file_path": "plain", "content": "plain"},
             "screenshot": {},
@@ -120,16 +124,21 @@ class Bench:
         for tool in self.subject.type.tools:
             if tool.name in calls:
                 return tool.name, calls[tool.name]
-        raise Skipped("the type has no tool that the checks know how to call")
+        raise Skipped("the checks know none of its tools: say one with --call")
 
     # What is outside hands.
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
-        """A folder of this machine that anyone may write to; gone when the block ends."""
+        """A folder of this machine that anyone may write to; gone when the block ends.
+
+        It is no folder of root's, whose files no hand may be given.
+        """
         with tempfile.TemporaryDirectory(prefix="carpal-outside-") as path:
             folder = Path(path)
             folder.chmod(0o777)
+            if os.geteuid() == 0:
+                os.chown(folder, _SOMEONE, _SOMEONE)
             yield folder
 
     @asynccontextmanager

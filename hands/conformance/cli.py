@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
@@ -20,6 +19,13 @@ from carpal.errors import invalid
     "--type", "type_name", metavar="T", help="The hand type; of a server, if it has many."
 )
 @click.option("--hand-config", metavar="JSON", default="{}", help="The config of every hand made.")
+@click.option(
+    "--call",
+    "plain",
+    nargs=2,
+    metavar="TOOL JSON",
+    help="A call that does no harm, for a type whose tools the checks do not know.",
+)
 @click.option("--only", "capabilities", multiple=True, metavar="CAPABILITY", help="Repeatable.")
 @click.option("--scale", default=1.0, show_default=True, help="How slow the machine is taken.")
 @click.option("--list", "listing", is_flag=True, help="Say the checks; makes none.")
@@ -28,6 +34,7 @@ def check(  # noqa: PLR0917 - click passes each by name
     endpoint: str | None,
     type_name: str | None,
     hand_config: str,
+    plain: tuple[str, str] | None,
     capabilities: tuple[str, ...],
     scale: float,
     listing: bool,
@@ -52,7 +59,8 @@ def check(  # noqa: PLR0917 - click passes each by name
         return 0
     if endpoint is None and type_name is None:
         raise click.UsageError("Missing option '--endpoint' or '--type'.")
-    config = _object(hand_config)
+    config = _object("--hand-config", hand_config)
+    call = None if plain is None else (plain[0], _object("--call", plain[1]))
 
     async def make() -> Counter[str]:
         count = Counter[str]()
@@ -61,7 +69,7 @@ def check(  # noqa: PLR0917 - click passes each by name
             if endpoint is None:
                 own = await held.enter_async_context(open_own(type_name or "", WORKSPACE))
             path = own.socket if endpoint is None and own else socket_of(endpoint or "")
-            subject = await subject_at(path, type_name, config, own)
+            subject = await subject_at(path, type_name, config, own, call)
             judged = await held.enter_async_context(aclosing(verdicts(checks, subject, scale)))
             async for verdict in judged:
                 if verdict.verdict == "fail" and (gone := await reach(subject)):
@@ -85,11 +93,11 @@ def check(  # noqa: PLR0917 - click passes each by name
     return 1 if summary["fail"] else 0
 
 
-def _object(text: str) -> Mapping[str, Any]:
+def _object(option: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise invalid("--hand-config", f"is not JSON: {error}") from None
+        raise invalid(option, f"is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise invalid("--hand-config", "must be a JSON object")
+        raise invalid(option, "must be a JSON object")
     return value

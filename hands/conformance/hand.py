@@ -152,6 +152,14 @@ class HandAt:
         answer = await self.sh("echo usable")
         equal("what the next call gives", answer.ended(pb.OUTCOME_OK, 0).text, "usable\n")
 
+    async def sleeping(self, mark: str) -> int:
+        """How many processes sleep for `mark` seconds, as a call in the hand sees it."""
+        answer = await self.sh(
+            'n=0; for f in /proc/[0-9]*/cmdline; do mapfile -d "" -t a <"$f";'
+            f' [ "${{a[*]}}" = "sleep {mark}" ] && n=$((n+1)); done 2>/dev/null; echo $n'
+        )
+        return int(answer.ended(pb.OUTCOME_OK).text)
+
     async def cancel(self, call_id: str, grace: float = 0.0) -> pb.CancelResponse:
         """Stop a call."""
         request = pb.CancelRequest(driver=self.driver, hand_id=self.hand_id, call_id=call_id)

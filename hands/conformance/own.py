@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -16,6 +16,8 @@ from carpal.status import Reason
 
 SECRET = "CARPAL_CHECK_SECRET"  # noqa: S105 - a name
 """A variable of the server's environment that no hand may see."""
+
+_CGROUPS = Path("/sys/fs/cgroup")
 
 
 class OwnServer:
@@ -62,13 +64,21 @@ class OwnServer:
             await children.end([self._child])
 
     def remains(self, hand_id: str) -> list[str]:
-        """What is left of a hand on this machine: its folder, processes, mounts, cgroups."""
+        """What is left of a hand on this machine: its folder, processes, mounts."""
         folders = [path for path in self._folder.glob("*/hands/*") if path.name == hand_id]
         left = [f"folder {path.name}" for path in folders]
         left += [f"process {pid}" for pid in processes_of(hand_id)]
         mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
-        left += [f"mount {line.split()[1]}" for line in mounts.splitlines() if hand_id in line]
-        return left + [f"cgroup {path}" for path in _cgroups() if hand_id in path.name]
+        return left + [
+            f"mount {line.split()[1]}" for line in mounts.splitlines() if hand_id in line
+        ]
+
+    def cgroups_of(self, hand_id: str) -> list[Path]:
+        """The control groups of a hand that lives, but those that its server is in too."""
+        assert self._child is not None
+        shared = _cgroups(self._child.pid)
+        found = {group for pid in processes_of(hand_id) for group in _cgroups(pid)}
+        return sorted(found - shared)
 
     def kill_hand(self, hand_id: str) -> int:
         """Kill what supervises a hand; says how many processes that was."""
@@ -113,6 +123,17 @@ def processes_of(mark: str) -> list[int]:
     return [pid for pid in children.all_pids() if mark in children.arguments_of(pid)]
 
 
-def _cgroups() -> Iterable[Path]:
-    root = Path("/sys/fs/cgroup")
-    return (path for depth in ("*", "*/*", "*/*/*", "*/*/*/*") for path in root.glob(depth))
+def _cgroups(pid: int) -> set[Path]:
+    """The folders of a process's control groups, of either version; none once it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return set()
+    found = set()
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        name = controllers.removeprefix("name=") or "unified"
+        for mount in (_CGROUPS / name, *([] if controllers else [_CGROUPS])):
+            if (folder := mount / path.lstrip("/")).is_dir():
+                found.add(folder)
+    return found

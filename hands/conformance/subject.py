@@ -42,6 +42,8 @@ class Subject:
     """Of every hand that is provisioned."""
     own: OwnServer | None = None
     """The server, when it is ours to kill."""
+    plain: tuple[str, dict[str, Any]] | None = None
+    """A tool and an input that do no harm, where the checks know none."""
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -102,6 +104,7 @@ async def subject_at(
     type_name: str | None,
     config: Mapping[str, Any],
     own: OwnServer | None = None,
+    plain: tuple[str, dict[str, Any]] | None = None,
 ) -> Subject:
     """The type of that name, or the only one there. UNREACHABLE when nobody answers."""
     peer = f"the hand server at {path}"
@@ -115,7 +118,7 @@ async def subject_at(
                 health = await stub.Probe(pb.ProbeRequest(type=chosen.type), timeout=_ANSWER)
         except NotBuilt:
             health = None
-    return Subject(path, chosen, health, config, own)
+    return Subject(path, chosen, health, config, own, plain)
 
 
 def _chosen(types: Sequence[pb.HandTypeInfo], name: str | None) -> pb.HandTypeInfo:

@@ -6,7 +6,6 @@ from carpal.v1 import hand_pb2 as pb
 from carpal.verdict import equal, must
 from hands.conformance.bench import Bench, number
 from hands.conformance.group import Group
-from hands.conformance.hand import HandAt
 from hands.conformance.own import processes_of
 
 shell = Group("shell")
@@ -26,15 +25,6 @@ def _escaping(mark: str) -> str:
     )
 
 
-async def _alive(hand: HandAt, mark: str) -> str:
-    """How many processes sleep for `mark`, as a call in the hand sees it."""
-    answer = await hand.sh(
-        'n=0; for f in /proc/[0-9]*/cmdline; do mapfile -d "" -t a <"$f";'
-        f' [ "${{a[*]}}" = "sleep {mark}" ] && n=$((n+1)); done 2>/dev/null; echo $n'
-    )
-    return answer.ended(pb.OUTCOME_OK).text.strip()
-
-
 @shell("h30", alone=True)
 async def timed_out(bench: Bench) -> None:
     """A time limit ends the whole tree within 1 s, and the next call works."""
@@ -46,7 +36,7 @@ async def timed_out(bench: Bench) -> None:
         answer = await hand.run("bash", given, **more)
         answer.ended(pb.OUTCOME_TIMED_OUT).within(_LIMIT + bench.slow(1.0))
         must(answer.seconds >= _LIMIT, f"it was ended after {answer.seconds:.1f} s")
-        equal("processes left", await _alive(hand, mark), "0")
+        equal("processes left", await hand.sleeping(mark), 0)
 
 
 @shell("h31", alone=True)
@@ -61,7 +51,7 @@ async def cancelled(bench: Bench) -> None:
     took = loop.time() - asked
     must(took <= bench.slow(0.5), f"took {took:.2f} s")
     must("up" in answer.text, "what it had said is missing")
-    equal("processes left", await _alive(hand, mark), "0")
+    equal("processes left", await hand.sleeping(mark), 0)
 
 
 @shell("h31")
@@ -86,7 +76,7 @@ async def in_the_background(bench: Bench) -> None:
     must("background" in answer.text, "the text does not say that something runs")
     later = await hand.sh("sleep 0.6; echo mine")
     equal("the next result", later.text, "mine\n")
-    equal("jobs then", (later.result.background, await _alive(hand, mark)), (1, "1"))
+    equal("jobs then", (later.result.background, await hand.sleeping(mark)), (1, 1))
     seen = bool(processes_of(mark))
     await hand.release()
     if seen:

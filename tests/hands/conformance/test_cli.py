@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 
 from hands.conformance.suite import CHECKS
+from hands.isolation import probe
 from hands.serving import HandServicer
 from tests.command import Command
 from tests.hands.conformance import wrong
 from tests.pace import SCALE
 
 
-async def checked(tmp_path: Path, *flags: str) -> tuple[int, list[dict[str, Any]], str]:
+async def checked(
+    tmp_path: Path, *flags: str, sandbox: str = "off"
+) -> tuple[int, list[dict[str, Any]], str]:
     """Its exit code, the objects it printed, and what it said on stderr."""
-    command = Command(tmp_path)
+    command = Command(tmp_path, {"CARPAL_SANDBOX": sandbox})
     arguments = ("hand", "check", "--json", "--scale", str(2 * SCALE), *flags)
     async with command.start(*arguments) as process, asyncio.timeout(270 * SCALE):
         stdout, stderr = await process.communicate()
@@ -24,18 +27,31 @@ async def checked(tmp_path: Path, *flags: str) -> tuple[int, list[dict[str, Any]
     return process.returncode, [json.loads(line) for line in stdout.splitlines()], stderr.decode()
 
 
+_NO_SANDBOX = probe.problem()
+SANDBOXES = [
+    "off",
+    pytest.param("required", marks=pytest.mark.skipif(bool(_NO_SANDBOX), reason=_NO_SANDBOX)),
+]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(280)
-async def test_the_process_type_passes_every_check_that_it_claims(tmp_path: Path) -> None:
-    code, (*verdicts, summary), stderr = await checked(tmp_path, "--type", "process")
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+async def test_the_process_type_passes_every_check_that_it_claims(
+    sandbox: str, tmp_path: Path
+) -> None:
+    flags = ("--type", "process")
+    code, (*verdicts, summary), stderr = await checked(tmp_path, *flags, sandbox=sandbox)
     assert [one for one in verdicts if one["verdict"] == "fail"] == []
     assert (code, stderr) == (0, "")
     assert all(list(one) == ["check", "capability", "verdict", "detail"] for one in verdicts)
     assert {one["check"] for one in verdicts} == {check.sentence for check in CHECKS}
     assert summary["ok"] is True
     assert summary["pass"] + summary["skipped"] == len(CHECKS)
-    skipped = {one["capability"] for one in verdicts if one["verdict"] == "skipped"}
-    assert not skipped & {"contract", "files"}
+    claimed = {"contract", "files"} | ({"isolated"} if sandbox == "required" else set())
+    assert [
+        one for one in verdicts if one["verdict"] == "skipped" and one["capability"] in claimed
+    ] == []
 
 
 async def test_a_failed_check_is_exit_code_1_and_says_what_is_wrong(tmp_path: Path) -> None:

@@ -24,6 +24,10 @@ FAULTS = [
     (wrong.IgnoresLimits, "limit_refused", "not refused, where LIMIT_NOT_ENFORCEABLE was due"),
     (wrong.ReleasesOnce, "released", "ended, again: False, not True"),
     (wrong.AddsAField, "as_claude_knows_them", "the fields of bash: "),
+    (wrong.ClaimsToIsolate, "files_outside", "what is seen: ['/tmp/carpal-outside-"),
+    (wrong.ClaimsToIsolate, "processes_outside", "a process outside is seen"),
+    (wrong.ClaimsToIsolate, "no_privileges", "its status: "),
+    (wrong.ClaimsToIsolate, "no_way_out", "it reached 127.0.0.1"),
     (wrong.ClaimsTooMuch, "tools_of_capabilities", "missing of visual: ['screenshot'], not []"),
 ]
 

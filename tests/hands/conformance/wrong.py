@@ -119,6 +119,13 @@ class ClaimsTooMuch(HandServicer):
         return described
 
 
+class ClaimsToIsolate(HandServicer):
+    async def Describe(self, request: pb.DescribeRequest, context: Context) -> pb.DescribeResponse:
+        described = await super().Describe(request, context)
+        described.types[0].capabilities.extend(["isolated"])
+        return described
+
+
 @asynccontextmanager
 async def serving(kind: type[HandServicer], state: Path) -> AsyncIterator[Path]:
     """The socket of such a server, over real process hands."""
