@@ -33,6 +33,15 @@ def trusted(bundle: bytes, crosses: bytes, held: bytes) -> bytes:
     return b"".join(_pem(one) for one in told if one in accepted)
 
 
+def is_by_newest(chain: bytes, bundle: bytes) -> bool:
+    """Whether the leaf, the first of the PEM `chain`, is by the first of `bundle`: who signs now.
+
+    Also true where that cannot be told: nothing is to be done about it.
+    """
+    leaves, roots = _certificates(chain), _certificates(bundle)
+    return not (leaves and roots) or _issued(leaves[0], roots[0])
+
+
 def _is_vouched_for(
     root: x509.Certificate,
     crosses: list[x509.Certificate],

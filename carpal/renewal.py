@@ -35,6 +35,8 @@ _LAST = timedelta(minutes=10)
 """Before its end, what is renewed is shown even if it cannot be saved."""
 _ASKED_AGAIN = 3600.0
 """Seconds for which a request without an answer is sent again; then a new one is made."""
+_FIRST_WAIT = 1.0
+"""The longest wait, in seconds, after a first attempt that failed; each is twice the one before."""
 _SOON = 30.0
 """The longest wait, in seconds, between attempts once the certificate is nearly over."""
 
@@ -117,7 +119,7 @@ class Renewal:
         self._ask = ask
         self._connect = connect
         self._now = now
-        self._backoff = backoff or Backoff(first=30.0, cap=900.0)
+        self._backoff = backoff or Backoff(first=_FIRST_WAIT, cap=900.0)
         self._look = look
         self._unsaved: Held | None = None
         self._connected = 0
@@ -129,14 +131,17 @@ class Renewal:
         return self._unsaved or self._files
 
     def hurry(self) -> None:
-        """Renew now: somebody says that the certificate is over."""
+        """Renew now, and until that works: the certificate is over, say, or another CA signs."""
         self._hurried.set()
 
     async def run(self) -> NoReturn:
         """Renew whenever it is time, until cancelled."""
+        wanted = False
         while True:
             try:
-                await self.until_due(random.uniform(-1, 1))  # noqa: S311 - jitter
+                if not wanted:
+                    await self.until_due(random.uniform(-1, 1))  # noqa: S311 - jitter
+                wanted = True  # also if it was hurried, and is half over only in hours
                 self._hurried.clear()
                 renewed = await self.renew()
             except (CarpalError, OSError) as error:
@@ -148,13 +153,18 @@ class Renewal:
             else:
                 log.info("renewed", extra={"expires": renewed.not_after.isoformat()})
                 self._backoff.works()
+                wanted = False
 
     async def renew(self) -> Identity:
         """Get the next certificate for a new key, by proof of the old one, which may have expired.
 
-        Raises what asking, connecting or saving raises; then what was there stays.
+        What another renewed while this waited for its turn is not renewed again. Raises what
+        asking, connecting or saving raises; then what was there stays.
         """
-        with self._files.writing():
+        before = self._serial()
+        async with self._files.writing_in_turn():
+            if before is not None and before != self._serial():
+                return self._files.load().identity
             old = self._files.load()
             unsaved = self._unsaved
             if unsaved is not None and not self._is_due(unsaved.identity()):
@@ -215,6 +225,13 @@ class Renewal:
         self._files.stage(unsaved.key_pem, unsaved.chain, unsaved.ca)
         self._files.promote()
         self._unsaved = None
+
+    def _serial(self) -> int | None:
+        """Of the certificate on disk; None when there is none that can be read."""
+        try:
+            return self._files.identity().serial
+        except CarpalError:
+            return None
 
     def _is_due(self, identity: Identity) -> bool:
         return not due(identity, self._now(), 0.0)

@@ -6,13 +6,15 @@ CA to trust). A new one is put in `candidate/` whole, tried, and then promoted;
 a crash at any point leaves either the old identity or the new one.
 """
 
+import asyncio
 import contextlib
 import fcntl
 import logging
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +34,10 @@ from carpal.status import Reason
 _log = logging.getLogger(__name__)
 
 _SCRATCH = ".candidate-"
+_TURN = 10.0
+"""Seconds that one writer of an identity waits for another: a renewal asks the vault meanwhile."""
+_TURN_LOOK = 0.02
+"""Between looks whether the other is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,24 +146,50 @@ class IdentityFiles:
         return loaded
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
-        """Be the only one that changes the identity; CONFIG_INVALID while another does."""
+    def writing(self, wait: float = 0.0) -> Iterator[None]:
+        """Be the only one that changes the identity; CONFIG_INVALID while another does.
+
+        Blocks for up to `wait` seconds until the other is done.
+        """
+        patience = time.monotonic() + wait
+        with contextlib.ExitStack() as turn:
+            while not self._entered(turn, last=time.monotonic() >= patience):
+                time.sleep(_TURN_LOOK)
+            yield
+
+    @contextlib.asynccontextmanager
+    async def writing_in_turn(self, wait: float | None = None) -> AsyncIterator[None]:
+        """`writing`, which does not block the event loop while it waits.
+
+        One process has several that write: what renews, and what follows the authorities.
+        """
+        patience = time.monotonic() + (_TURN if wait is None else wait)
+        with contextlib.ExitStack() as turn:
+            while not self._entered(turn, last=time.monotonic() >= patience):  # noqa: ASYNC110
+                await asyncio.sleep(_TURN_LOOK)
+            yield
+
+    def _entered(self, turn: contextlib.ExitStack, *, last: bool) -> bool:
+        """Whether it is this one's turn, until `turn` ends. Raises when that was the `last` try."""
         private_folder(self.directory)
         descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise _bad(
-                    self.directory, "is being renewed by another process", "try again in a moment"
-                ) from None
-            yield
-        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
             os.close(descriptor)
+            if not isinstance(error, BlockingIOError):
+                raise
+            if not last:
+                return False
+            raise _bad(
+                self.directory, "is being renewed by another process", "try again in a moment"
+            ) from None
+        turn.callback(os.close, descriptor)
+        return True
 
     def install(self, key: bytes, chain: bytes, ca: bytes) -> None:
-        """Put a whole identity in place: stage, then promote."""
-        with self.writing():
+        """Put a whole identity in place: stage, then promote. Blocks until it is its turn."""
+        with self.writing(_TURN):
             self.stage(key, chain, ca)
             self.promote()
 

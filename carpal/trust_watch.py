@@ -12,7 +12,7 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from carpal.bundle import trusted
+from carpal.bundle import is_by_newest, trusted
 from carpal.client import dial, rpc_errors
 from carpal.errors import CarpalError, refuse
 from carpal.identity import Role
@@ -27,6 +27,8 @@ REVOCATIONS = "revocations.bin"
 """The file of the last list, beside the folder of the identity."""
 _FIRST = 30.0
 """Seconds for the vault to give the very first list: who starts together waits for each other."""
+_TURN = 1.0
+"""Seconds to wait for whoever writes the identity now: who is revoked is asked for meanwhile."""
 _ANSWER = 3.0
 """Seconds for the vault to answer before it is asked again."""
 
@@ -37,7 +39,7 @@ async def following(
 ) -> AsyncIterator["TrustWatch"]:
     """Keeps revocations, from the vault at `host:port` and in the file `path`, while it lasts.
 
-    `changed` is called when there are other authorities, or another one signs.
+    `changed` is called when another authority signs than the one of the identity.
     """
     async with dial(vault, Role.VAULT, files) as channel:
         watch = TrustWatch(vault_pb2_grpc.VaultStub(channel), files, path, changed)
@@ -125,8 +127,10 @@ class TrustWatch:
             _log.info("revocations changed", extra={"version": self.revocations.version})
         if news or told != held:  # what is kept must be by one that is trusted then
             self._unsaved = answer.revocations.SerializeToString()
-        if self._bundle and answer.ca_bundle != self._bundle:
-            self._changed()
+        if answer.ca_bundle != self._bundle:
+            shown = await asyncio.to_thread(self._files.certificate.read_bytes)
+            if not is_by_newest(shown, answer.ca_bundle):
+                self._changed()
         self._bundle = answer.ca_bundle
         # What is in force is in force, whatever the disk says to this.
         if told != held:
@@ -136,9 +140,13 @@ class TrustWatch:
             self._unsaved = b""
 
     def _save_bundle(self, told: bytes) -> None:
-        with self._files.writing():
-            write_file(self._files.ca, told)
-        _log.warning("the authorities to trust changed")
+        try:
+            with self._files.writing(_TURN):
+                write_file(self._files.ca, told)
+        except CarpalError as error:  # the identity is being renewed: the next look saves it
+            _log.info("the authorities to trust are not saved yet", extra={"why": str(error)})
+        else:
+            _log.warning("the authorities to trust changed")
 
     def _recall(self) -> None:
         try:

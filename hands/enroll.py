@@ -105,7 +105,7 @@ async def enroll(token: Token, identity_dir: Path, way: Way | None = None) -> En
         raise not_ours(f"it is for a {new.identity.role}")
     files = IdentityFiles(identity_dir)
     links = Links(tuple(answer.brains), token.address)
-    with files.writing():
+    async with files.writing_in_turn():
         files.stage(new.key_pem, new.chain, new.ca)
         links.save(links_path(identity_dir))
         files.promote()

@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from carpal.bundle import is_by_newest
 from carpal.errors import CarpalError, Denied, Unreachable
 from carpal.identity import Role
 from carpal.own_identity import kept_renewed, through_vault
 from carpal.status import Reason
 from carpal.tls import IdentityFiles
+from carpal.trust_watch import REVOCATIONS, following
 from tests.hands.place import until
 from tests.trust import Trust, trust
-from vault import setup
+from tests.vault.test_rollover import trusts
+from vault import rollover, setup
 from vault.app import VaultConfig, own_renewal, run
 from vault.ca import Claims
 from vault.files import VaultFiles
@@ -85,14 +88,79 @@ async def test_one_that_is_over_says_what_to_do(domain: Trust) -> None:
     assert refused.value.reason is Reason.CERTIFICATE_EXPIRED
 
 
-async def test_two_commands_at_once_leave_one_whole_identity(domain: Trust) -> None:
+async def test_of_two_commands_at_once_one_renews_and_the_other_waits_for_it(
+    domain: Trust,
+) -> None:
     files = issued_before(domain, SELVES[2], 16 * HOURS)
     both = (through_vault(files, domain.vault_address).renew() for _ in range(2))
-    done = await asyncio.gather(*both, return_exceptions=True)
-    refused = [error for error in done if isinstance(error, BaseException)]
-    assert len(refused) == 1
-    assert isinstance(refused[0], CarpalError)
-    assert files.load_valid().identity in done
+    first, second = await asyncio.gather(*both)
+    assert first == second == files.load_valid().identity
+
+
+async def test_a_renewal_and_what_follows_the_authorities_wait_for_each_other(
+    domain: Trust,
+) -> None:
+    """Both write the identity of one process, at the same moment whenever a CA is replaced."""
+    files = issued_before(domain, SELVES[0], 1 * HOURS)
+    old = files.identity()
+    with files.writing():
+        renewing = asyncio.create_task(through_vault(files, domain.vault_address).renew())
+        await asyncio.sleep(0)
+        with pytest.raises(CarpalError, match="another process"):
+            async with files.writing_in_turn(0.05):
+                pass
+        assert not renewing.done()
+    assert (await renewing).serial == files.identity().serial != old.serial
+
+
+@pytest.mark.parametrize("claims", SELVES[:2], ids=lambda claims: claims.role)
+async def test_a_server_renews_at_once_after_each_switch_and_nothing_is_in_its_way(
+    domain: Trust, tmp_path: Path, claims: Claims, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = domain.identity(claims.role, claims.name)
+    renewal = through_vault(files, domain.vault_address)
+    kept = tmp_path / "list" / REVOCATIONS
+
+    def newest() -> bool:
+        return is_by_newest(files.certificate.read_bytes(), domain.service.bundle)
+
+    async with (
+        kept_renewed(renewal),
+        following(domain.vault_address, files, kept, changed=renewal.hurry),
+    ):
+        for _ in range(2):
+            rollover.prepare(domain.files, domain.clock)
+            await until(lambda: len(trusts(files.directory)) == 2, "it never heard of the next")
+            rollover.switch(domain.files)
+            await until(newest, "it was not renewed")
+            setup.issue(
+                domain.files,
+                Claims(Role.VAULT, "vault"),
+                domain.identity(Role.VAULT, "vault"),
+                domain.clock,
+            )
+            rollover.retire(domain.files, domain.clock, anyway=True, servers_too=True)
+            await until(lambda: len(trusts(files.directory)) == 1, "it trusts the one before")
+    assert "not renewed" not in caplog.text
+
+
+async def test_a_server_that_was_off_during_the_switch_renews_when_it_is_back(
+    domain: Trust, tmp_path: Path
+) -> None:
+    files = domain.identity(Role.SESSIOND, "sessiond")
+    rollover.prepare(domain.files, domain.clock)
+    rollover.switch(domain.files)
+    renewal = through_vault(files, domain.vault_address)
+    async with (
+        kept_renewed(renewal),
+        following(
+            domain.vault_address, files, tmp_path / "list" / REVOCATIONS, changed=renewal.hurry
+        ),
+    ):
+        await until(
+            lambda: is_by_newest(files.certificate.read_bytes(), domain.service.bundle),
+            "it was not renewed",
+        )
 
 
 async def test_the_vault_renews_its_own_and_shows_it_without_a_restart(

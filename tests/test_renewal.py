@@ -132,6 +132,26 @@ async def test_what_does_not_connect_is_tried_again_and_the_old_one_stays(
     running.cancel()
 
 
+async def test_one_that_was_hurried_is_tried_until_it_works_not_until_half_of_its_life_is_over(
+    signs: Signs, files: IdentityFiles
+) -> None:
+    """After a switch of the CA, say: what fails then must not wait for hours."""
+    signs.now = NOW + 1 * HOURS
+    signs.refuses = refuse(Reason.UNREACHABLE, "no vault")
+    old = files.load()
+    renewal = signs.renewal(files)
+    running = asyncio.create_task(renewal.run())
+    renewal.hurry()
+    await until(lambda: len(signs.requests) >= 3, "it was not tried again")
+    signs.refuses = None
+    await until(lambda: files.identity() != old.identity, "it was not renewed")
+    asked = len(signs.requests)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await running
+    assert len(signs.requests) == asked, "once it worked, it rests"
+
+
 async def test_a_fault_of_whoever_signs_does_not_end_renewing(
     signs: Signs, files: IdentityFiles
 ) -> None:
@@ -250,8 +270,9 @@ async def test_a_clock_that_is_wrong_is_the_reason_with_both_clocks(
 
 
 async def test_two_processes_do_not_renew_one_identity_at_once(
-    signs: Signs, files: IdentityFiles
+    signs: Signs, files: IdentityFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tls, "_TURN", 0.1)
     with files.writing(), pytest.raises(CarpalError, match="by another process"):
         await signs.renewal(files).renew()
     assert not signs.requests

@@ -87,7 +87,7 @@ async def test_the_kept_list_is_believed_after_the_authority_was_replaced(
         await until(lambda: len(trusts(files.directory)) == 2)
         rollover.switch(domain.files)
         servers_renew(domain)
-        rollover.retire(domain.files, domain.clock, anyway=True)
+        rollover.retire(domain.files, domain.clock, anyway=True, servers_too=True)
         await until(lambda: len(trusts(files.directory)) == 1)
         await until(lambda: kept.read_bytes() != before)
     async with following(NOBODY, files, kept) as again:

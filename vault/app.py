@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from carpal.bundle import is_by_newest
 from carpal.config import state_dir
 from carpal.errors import CarpalError
 from carpal.identity import Role
@@ -110,16 +111,17 @@ async def _trust(
     service: VaultService, identity: IdentityFiles, changed: Callable[[], None]
 ) -> None:
     """Let in whom the CAs of now let in, from the next handshake on; until cancelled."""
-    seen = service.bundle
+    seen = b""
     while True:
         bundle = service.bundle
         try:
+            shown = identity.certificate.read_bytes()
             if bundle != identity.ca.read_bytes():
-                with identity.writing():
+                async with identity.writing_in_turn():
                     write_file(identity.ca, bundle)
+            if bundle != seen and not is_by_newest(shown, bundle):
+                changed()  # who comes after us is signed by the newest
+            seen = bundle
         except (CarpalError, OSError) as error:
             _log.warning("the authorities to trust are not written", extra={"why": str(error)})
-        if bundle != seen:
-            seen = bundle
-            changed()  # who comes after us is signed by the newest
         await asyncio.sleep(FOLLOW_SECONDS)

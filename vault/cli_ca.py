@@ -16,6 +16,10 @@ _STATE = click.option(
 )
 
 
+_TURN = 10.0
+"""Seconds to wait for a process that writes its identity."""
+
+
 @click.group("ca")
 def ca_command() -> None:
     """Replace the certificate authority: prepare, switch, retire."""
@@ -30,11 +34,16 @@ def status(state_dir: Path | None, as_json: bool) -> None:
         from carpal.proof import ca_pin
         from vault import ca, rollover
         from vault.app import now
+        from vault.authorities import Phase
         from vault.files import VaultFiles
 
     files = VaultFiles(config.state_dir(state_dir))
     authorities = files.load_authorities()
     left = rollover.holders(files, authorities, now())
+    # Once there is one authority, what another signed is good for nothing, and renews no more.
+    cut_off = left.all if authorities.phase is Phase.SETTLED else []
+    if cut_off:
+        left = rollover.Holders([], [])
     roots = [
         {
             "key_id": ca.key_id(root),
@@ -49,6 +58,7 @@ def status(state_dir: Path | None, as_json: bool) -> None:
         "authorities": roots,
         "still_to_renew": left.good,
         "away": left.away,
+        "cut_off": cut_off,
     }
     if as_json:
         click.echo(json.dumps(told))
@@ -60,6 +70,7 @@ def status(state_dir: Path | None, as_json: bool) -> None:
     for who, what in ((left.good, "has yet to renew"), (left.away, "is away; expired")):
         for uri in who:
             click.echo(f"  {uri} {what}")
+    _say_cut_off(cut_off)
 
 
 @ca_command.command()
@@ -93,16 +104,38 @@ def switch(state_dir: Path | None) -> None:
 @ca_command.command()
 @_STATE
 @click.option("--yes", "anyway", is_flag=True, help="Also cut off those that did not renew.")
-def retire(state_dir: Path | None, anyway: bool) -> None:
-    """Trust the authority before no more, and destroy its key."""
+@click.option(
+    "--servers-too", is_flag=True, help="With --yes, also brains, sessiond and the vault."
+)
+def retire(state_dir: Path | None, anyway: bool, servers_too: bool) -> None:
+    """Trust the authority before no more, and destroy its key.
+
+    Servers and operators whose identities are in this state folder get new ones first.
+    """
     with extra("vault"):
-        from vault import rollover
+        from carpal.tls import write_file
+        from vault import rollover, setup
         from vault.app import now
+        from vault.authorities import Phase
         from vault.files import VaultFiles
 
     files = VaultFiles(config.state_dir(state_dir))
-    away = rollover.holders(files, files.load_authorities(), now()).away
-    rollover.retire(files, now, anyway=anyway)
+    before = files.load_authorities()
+    left = rollover.holders(files, before, now())
+    renewed = setup.renew_here(files, left.good, now) if before.phase is Phase.SWITCHED else []
+    for one in renewed:
+        click.echo(f"issued {one.identity().uri} anew: {one.directory}")
+    left = rollover.holders(files, before, now())
+    after = rollover.retire(files, now, anyway=anyway, servers_too=servers_too)
+    for one in renewed:
+        with one.writing(_TURN):
+            write_file(one.ca, after.bundle)  # they trust it no more from now on, either
     click.echo("retired: the authority before is not trusted any more, and its key is gone")
-    for uri in away:
-        click.echo(f"  {uri} was away: it needs a new token")
+    _say_cut_off(left.all)
+
+
+def _say_cut_off(uris: list[str]) -> None:
+    from vault.rollover import way_back
+
+    for uri in uris:
+        click.echo(f"  {uri} is cut off, and renews no more. to let it in: {way_back(uri)}")

@@ -16,6 +16,8 @@ from datetime import datetime
 from cryptography import x509
 
 from carpal.errors import CarpalError, refuse
+from carpal.identity import Role
+from carpal.revocations import is_server
 from carpal.status import Reason
 from carpal.tls import key_pem, new_key, private_folder, write_file
 from vault import ca
@@ -33,6 +35,11 @@ class Holders:
     """URIs whose certificate is good now."""
     away: list[str]
     """URIs whose certificate expired, and could still be renewed."""
+
+    @property
+    def all(self) -> list[str]:
+        """Both."""
+        return sorted((*self.good, *self.away))
 
 
 def prepare(files: VaultFiles, now: Callable[[], datetime]) -> Authorities:
@@ -68,11 +75,18 @@ def switch(files: VaultFiles) -> Authorities:
         return files.load_authorities()
 
 
-def retire(files: VaultFiles, now: Callable[[], datetime], *, anyway: bool = False) -> Authorities:
+def retire(
+    files: VaultFiles,
+    now: Callable[[], datetime],
+    *,
+    anyway: bool = False,
+    servers_too: bool = False,
+) -> Authorities:
     """Trust the CA before no more, and destroy its key.
 
     CONFIG_INVALID while the next does not sign, or while there are good
-    certificates of the one before, unless `anyway`.
+    certificates of the one before: those of daemons and operators are cut off
+    with `anyway`, and with `servers_too` those without which nothing serves.
     """
     with _alone(files):
         was = files.load_authorities()
@@ -81,14 +95,7 @@ def retire(files: VaultFiles, now: Callable[[], datetime], *, anyway: bool = Fal
             if was.phase is not Phase.SWITCHED:
                 what = "switch" if was.phase is Phase.PREPARED else "prepare"
                 raise _not_now(was, "the next CA does not sign yet", f"`carpal vault ca {what}`")
-            left = holders(files, was, now())
-            if left.good and not anyway:
-                some = ", ".join(left.good[:5])
-                raise _not_now(
-                    was,
-                    f"{len(left.good)} identities have a certificate of the CA before: {some}",
-                    "wait until they renewed, within 24 h, or give --yes to cut them off",
-                )
+            _check_renewed(was, holders(files, was, now()), anyway, servers_too)
             _step(files, RETIRING)
         if files.next_key.exists():
             write_file(files.ca, files.next_ca.read_bytes())
@@ -100,7 +107,7 @@ def retire(files: VaultFiles, now: Callable[[], datetime], *, anyway: bool = Fal
 
 
 def holders(files: VaultFiles, authorities: Authorities, now: datetime) -> Holders:
-    """Who is still to renew before the CA before can be retired."""
+    """Who is still to renew before the CA before can be retired; or could not any more, after."""
     newest = authorities.signing
     with closing(Store(files.store)) as store:
         since = int((now - RENEW_GRACE).timestamp())
@@ -110,6 +117,32 @@ def holders(files: VaultFiles, authorities: Authorities, now: datetime) -> Holde
         [identity for identity, expires in rows if expires > seconds],
         [identity for identity, expires in rows if expires <= seconds],
     )
+
+
+def _check_renewed(was: Authorities, left: Holders, anyway: bool, servers_too: bool) -> None:
+    servers = [uri for uri in left.good if is_server(uri)]
+    if left.good and not anyway:
+        some = ", ".join([*servers, *(uri for uri in left.good if uri not in servers)][:5])
+        raise _not_now(
+            was,
+            f"{len(left.good)} identities have a certificate of the CA before: {some}",
+            "wait until they renewed, within 24 h, or give --yes to cut them off",
+        )
+    if servers and not servers_too:
+        raise _not_now(
+            was,
+            f"{', '.join(servers)} would be cut off, and nothing goes on without them",
+            "they renew within seconds while they run and reach the vault: see their logs; revoke "
+            "those that are gone (`carpal vault revoke ROLE NAME`), or give --servers-too",
+        )
+
+
+def way_back(uri: str) -> str:
+    """What is to be done for one that was cut off: its certificate renews no more."""
+    _, role, name = uri.removeprefix("spiffe://").split("/")
+    if role == Role.DAEMON:
+        return f"carpal fleet token --name {name} --out FILE, and there carpal hand enroll"
+    return f"carpal vault issue {role} {name}"
 
 
 def _step(files: VaultFiles, step: str) -> None:

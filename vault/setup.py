@@ -1,12 +1,13 @@
 """Making a trust domain, and identities by command: for whoever owns the vault's machine."""
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from carpal.errors import refuse
+from carpal.errors import CarpalError, refuse
 from carpal.identity import Identity, Role, check_claims, check_trust_domain
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, key_pem, new_key, write_file
@@ -16,6 +17,8 @@ from vault.files import VaultFiles
 from vault.revoking import Revoker
 from vault.signing import Signer
 from vault.store import Store
+
+_log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 SESSIOND_PORT, BRAIN_PORT, VAULT_PORT = 7440, 7441, 7443
@@ -108,6 +111,28 @@ def issue(
         write_file(out.directory.parent / REVOCATIONS, revoked.SerializeToString())
     out.install(key_pem(key), issued.chain, authorities.bundle)
     return Made(out.identity(), out.directory)
+
+
+def renew_here(
+    files: VaultFiles, uris: Sequence[str], now: Callable[[], datetime]
+) -> list[IdentityFiles]:
+    """Issue anew those of these servers and operators whose identities are in this state folder.
+
+    Who may run commands here may have them anyway. What cannot be written now is left out.
+    """
+    made = []
+    for uri in uris:
+        _, role, name = uri.removeprefix("spiffe://").split("/")
+        here = files.identity(Role(role), name)
+        if Role(role) is Role.DAEMON or not here.certificate.exists():
+            continue  # a daemon's key is made by the daemon
+        try:
+            if (there := here.identity()).uri == uri:
+                issue(files, Claims(there.role, name, there.workspace, there.pool), here, now)
+                made.append(here)
+        except (CarpalError, OSError) as error:
+            _log.warning("not issued anew", extra={"identity": uri, "why": str(error)})
+    return made
 
 
 def revoke(

@@ -122,7 +122,7 @@ async def test_who_slept_through_it_all_is_refused_and_comes_back_with_a_new_tok
     rollover.switch(domain.files)
     with pytest.raises(CarpalError, match="5 identities have"):
         rollover.retire(domain.files, domain.clock)
-    rollover.retire(domain.files, domain.clock, anyway=True)
+    rollover.retire(domain.files, domain.clock, anyway=True, servers_too=True)
     servers_renew(domain)
     before = IdentityFiles(folder).certificate.read_bytes()
     with pytest.raises(CarpalError):
@@ -169,7 +169,7 @@ async def test_a_server_follows_the_authorities_without_a_restart(
         servers_renew(domain)
         for who in (ada, bob):
             assert await asked(server.address, who)
-        rollover.retire(domain.files, domain.clock, anyway=True)
+        rollover.retire(domain.files, domain.clock, anyway=True, servers_too=True)
         await until(1)
         assert not old & trusts(files.directory)
         assert await asked(server.address, bob)
@@ -306,8 +306,71 @@ def test_status_names_who_has_yet_to_renew_and_who_is_away(files: VaultFiles) ->
     assert [root["signs"] for root in told["authorities"]] == [True, False]
     people = CliRunner().invoke(vault, ["ca", "status", *state]).output
     assert "brain/b has yet to renew" in people
-    assert CliRunner().invoke(vault, ["ca", "retire", "--yes", *state]).exit_code == 0
-    assert "settled" in CliRunner().invoke(vault, ["ca", "status", *state]).output
+
+
+def cli(files: VaultFiles, *arguments: str) -> str:
+    """What `carpal vault ca` says, when it does what it is told."""
+    ran = CliRunner().invoke(vault, ["ca", *arguments, "--state-dir", str(files.state)])
+    assert ran.exit_code == 0, ran.output
+    return ran.output
+
+
+def issue_elsewhere(files: VaultFiles, *holders: Claims) -> None:
+    """As on other machines."""
+    for one in holders:
+        out = IdentityFiles(files.state.parent / "elsewhere" / one.role / one.name)
+        setup.issue(files, one, out, now)
+
+
+def test_retire_renews_who_is_on_this_machine_and_says_whom_it_cuts_off_and_the_way_back(
+    files: VaultFiles,
+) -> None:
+    """Also the operator who types it, and the servers beside it."""
+    me = Claims(Role.OPERATOR, "operator", "default")
+    here = files.identity(Role.OPERATOR, "operator")
+    setup.issue(files, me, here, now)
+    issue_elsewhere(
+        files, Claims(Role.DAEMON, "build-1", "default"), Claims(Role.OPERATOR, "ada", "default")
+    )
+    rollover.prepare(files, now)
+    new = ca.key_id(rollover.switch(files).signing.certificate)
+    said = cli(files, "retire", "--yes")
+    for folder in (here, files.identity(Role.BRAIN, "b")):
+        assert f"issued {folder.identity().uri} anew: {folder.directory}" in said
+        assert (issuer(folder.directory), trusts(folder.directory)) == (new, {new})
+    daemon = "spiffe://x.example/daemon/build-1 is cut off, and renews no more."
+    assert f"{daemon} to let it in: carpal fleet token --name build-1 --out FILE" in said
+    assert "operator/ada is cut off" in said
+    assert "carpal vault issue operator ada" in said
+    # And later too.
+    people = cli(files, "status")
+    assert people.startswith("settled")
+    assert daemon in people
+    assert "yet to renew" not in people
+    told = json.loads(cli(files, "status", "--json"))
+    assert (told["still_to_renew"], told["away"]) == ([], [])
+    assert told["cut_off"] == [
+        "spiffe://x.example/daemon/build-1",
+        "spiffe://x.example/operator/ada",
+    ]
+
+
+def test_retire_cuts_no_server_off_unless_it_is_told_so_twice(files: VaultFiles) -> None:
+    """Nothing goes on without them, and a running one renews within seconds."""
+    issue_elsewhere(files, Claims(Role.SESSIOND, "sessiond"))
+    rollover.prepare(files, now)
+    rollover.switch(files)
+    state = ["--state-dir", str(files.state)]
+    for flags in ([], ["--yes"], ["--servers-too"]):
+        ran = CliRunner().invoke(vault, ["ca", "retire", *flags, *state])
+        assert isinstance(ran.exception, CarpalError)
+        assert "spiffe://x.example/sessiond/sessiond" in str(ran.exception)
+        assert files.load_authorities().phase is Phase.SWITCHED
+    assert "--servers-too" in str(
+        CliRunner().invoke(vault, ["ca", "retire", "--yes", *state]).exception
+    )
+    said = cli(files, "retire", "--yes", "--servers-too")
+    assert "carpal vault issue sessiond sessiond" in said
 
 
 def test_the_cross_certificate_leads_from_the_old_authority_to_leaves_of_the_new_only(
