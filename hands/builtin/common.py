@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -60,13 +61,16 @@ def settle(order: Order, workspace: Path | None) -> int:
     """Make home and workspace in the hand's folder, and give all to the hand's user; says which.
 
     A bound workspace makes the hand its owner's: what a hand writes there is theirs. Root's is
-    refused, for then the hand would be root.
+    refused, for then the hand would be root, unless anyone may write there.
     """
     if workspace is None:
         uid = uids.own(order.folder)
     elif os.geteuid() == 0:
-        uid = workspace.stat().st_uid
-        if uid == 0:
+        found = workspace.stat()
+        uid = found.st_uid
+        if uid == 0 and found.st_mode & stat.S_IWOTH:
+            uid = uids.own(order.folder)
+        elif uid == 0:
             raise invalid(
                 "config.workspace",
                 f"{str(workspace)!r} belongs to root, and a hand never runs as root; "

@@ -111,7 +111,8 @@ def path() -> str:
 def _gid(uid: int, bound: Path | None) -> int:
     if os.geteuid() != 0:
         return os.getegid()
-    return bound.stat().st_gid if bound else uid
+    group = bound.stat().st_gid if bound else 0
+    return group or uid  # never root's
 
 
 def _terms(order: Order, start_limit: float) -> list[str]:
