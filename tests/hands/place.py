@@ -167,7 +167,10 @@ async def open_place(
     finally:
         if end:
             for row in journal.hands():
-                tree.kill_marked(mark(state / "hands" / row.hand_id))
+                folder = state / "hands" / row.hand_id
+                tree.kill_marked(mark(folder))
+                if process is not None:
+                    await process.reap(row.hand_id, folder)  # what a sandbox has besides
         journal.close()
 
 
