@@ -93,6 +93,8 @@ class Hand:
     """Seconds without contact after which it ends itself."""
     requested: int
     """Position of the request."""
+    resources: list[tuple[str, str]] = field(default_factory=list)
+    """What is mounted: source and path of each."""
     state: Literal["requested", "live", "failed", "lost", "released"] = "requested"
     provisioned: int = 0
     """Position of `hand.provisioned`."""
@@ -385,6 +387,7 @@ class Transcript:
             type=data["type"],
             daemon=data["daemon"],
             config=data.get("config", {}),
+            resources=[(str(source), str(path)) for source, path in data.get("resources", ())],
             orphan_deadline=data["orphan_deadline"],
             requested=entry.position,
         )

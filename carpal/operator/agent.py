@@ -11,16 +11,19 @@ The file's keys, all optional:
     [hands.shell]                  # the first one is the default hand
     type = "process"               # the only key a hand must have
     config = {}                    # what the hand type documents
+    resources = [["git:https://example.com/r.git#main", "r"]]    # what is mounted: source, path
     orphan_deadline = 600          # seconds without a brain until it ends itself
     placement = { pool = "gpu", daemon = "box-1", labels = { os = "linux" } }
 """
 
 import json
 import tomllib
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
 
+from carpal import mounts
 from carpal.errors import CarpalError, invalid, refuse
 from carpal.ids import check_name
 from carpal.status import Reason
@@ -43,6 +46,8 @@ class HandPlan(msgspec.Struct, forbid_unknown_fields=True):
 
     type: str
     config: dict[str, Any] = {}
+    resources: list[tuple[str, str]] | msgspec.UnsetType = msgspec.UNSET
+    """Source and path of each mount."""
     placement: Placement = msgspec.field(default_factory=Placement)
     orphan_deadline: Annotated[float, msgspec.Meta(gt=0)] | msgspec.UnsetType = msgspec.UNSET
 
@@ -81,7 +86,26 @@ def with_flags(agent: AgentFile, model: str | None, hands: tuple[str, ...]) -> A
     for name, plan in plans.items():
         check_name(name, "[hands]")
         check_name(plan.type, f"[hands.{name}] type")
+        for index, (source, path) in enumerate(plan.resources or ()):
+            mounts.parse(source, path, f"[hands.{name}] resources[{index}]")
     return msgspec.structs.replace(agent, model=model or agent.model, hands=plans)
+
+
+def with_mounts(agent: AgentFile, mounted: Sequence[tuple[str, str, str]]) -> AgentFile:
+    """The agent after each `--mount`: the name of a hand, empty for the default one, source, path.
+
+    INVALID_FIELD for a hand that there is not.
+    """
+    plans = dict(agent.hands)
+    for name, source, path in mounted:
+        hand = name or next(iter(plans))
+        if hand not in plans:
+            there = ", ".join(plans)
+            raise invalid("--mount", f"there is no hand {hand!r}; there is {there}")
+        mounts.parse(source, path, "--mount")
+        resources = [*(plans[hand].resources or ()), (source, path)]
+        plans[hand] = msgspec.structs.replace(plans[hand], resources=resources)
+    return msgspec.structs.replace(agent, hands=plans)
 
 
 def session_data(agent: AgentFile) -> bytes:

@@ -11,11 +11,19 @@ from carpal import process
 from carpal.cli import INTERRUPTED
 from carpal.errors import invalid
 from carpal.ids import new_id
-from carpal.operator.agent import AgentFile, message_data, read_agent, session_data, with_flags
+from carpal.operator.agent import (
+    AgentFile,
+    message_data,
+    read_agent,
+    session_data,
+    with_flags,
+    with_mounts,
+)
 from carpal.operator.changing import change
 from carpal.operator.connection import Found, Operator, connect, operator_options
 from carpal.operator.follow import follow, until_processed
 from carpal.operator.inbox import send_interrupt
+from carpal.operator.mounting import NOTHING, MountFlag, read_mount, source_of
 from carpal.operator.outcome import Turn
 from carpal.operator.said import said
 from carpal.operator.screen import LiveScreen, notice, notice_missing
@@ -36,6 +44,12 @@ _TITLE = 80
     "agent file's, or replaces one of that name.  [without either: shell=process]",
 )  # fmt: skip
 @click.option(
+    "--mount", "mounts", multiple=True, metavar="[NAME:]PATH=SOURCE",
+    help="What is in the workspace of hand NAME (else the default one) at PATH before its first "
+    "call: a file or a folder of this machine, or a source such as git:https://… or text:… "
+    "Repeatable.",
+)  # fmt: skip
+@click.option(
     "--agent", "agent_file", type=click.Path(path_type=Path), metavar="FILE",
     help="The agent as TOML: name, model, system, harness, max_tokens, [hands.NAME].",
 )  # fmt: skip
@@ -48,6 +62,7 @@ def run(
     found: Found,
     task: str,
     hands: tuple[str, ...],
+    mounts: tuple[str, ...],
     agent_file: Path | None,
     model: str | None,
     detach: bool,
@@ -62,7 +77,10 @@ def run(
     """
     text = said(task, "TASK")
     agent = with_flags(_agent(agent_file), model, hands)
-    work = _Run(found, agent, text, detach=detach, as_json=as_json)
+    wanted = [read_mount(flag) for flag in mounts]
+    # Before anything is sent: a hand that there is not, a path that leads out.
+    with_mounts(agent, [(each.hand, each.source or NOTHING, each.path) for each in wanted])
+    work = _Run(found, agent, text, wanted, detach=detach, as_json=as_json)
     try:
         process.run(work.main)
     except asyncio.CancelledError:  # the second Ctrl-C
@@ -87,6 +105,7 @@ class _Run:
     found: Found
     agent: AgentFile
     task: str
+    mounts: list[MountFlag]
     detach: bool
     as_json: bool
     session_id: str = field(default_factory=lambda: new_id("sesn"))
@@ -95,6 +114,8 @@ class _Run:
     async def main(self, stop: asyncio.Event) -> None:
         """Create the session and see it through; sets `code`."""
         async with connect(self.found) as operator:
+            mounted = [await source_of(operator, each) for each in self.mounts]
+            self.agent = with_mounts(self.agent, mounted)
             await self._create(operator)
             if self.detach:
                 only_id = json.dumps({"session_id": self.session_id})

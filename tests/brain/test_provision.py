@@ -121,3 +121,32 @@ async def test_progress_and_waiting_are_told_to_watchers(driven: Stage) -> None:
             await settling
     assert "waiting: no connected daemon" in waiting.phase.detail
     assert pulling.phase.detail == "shell: pulling"
+
+
+async def test_what_a_session_mounts_is_in_the_log_with_the_wish_and_asked_for_as_it_stands_there(
+    driven: Stage,
+) -> None:
+    mounted = [["text:hi", "a"], ["git:https://example.com/r.git#main", "r"]]
+    spec = {"type": "process", "resources": mounted}
+    await driven.driver.append(New("session.updated", {"hands": {"shell": spec}}))
+    await driven.settle(await driven.call())
+    (hand,) = driven.driver.transcript.live_hands()
+    assert hand.resources == [tuple(each) for each in mounted]
+    (request,) = driven.hands.asked_for("provision")
+    assert [[each.source_ref, each.mount_path] for each in request.mounts] == mounted
+
+
+async def test_a_mount_that_cannot_be_is_said_to_the_model_by_its_field_and_nothing_is_asked_for(
+    driven: Stage,
+) -> None:
+    for resources, field in (
+        ([["text:hi", "../a"]], "hands.shell.resources[0].mount_path"),
+        (["text:hi"], "hands.shell.resources"),
+        ([["x", 1]], "hands.shell.resources"),
+    ):
+        spec = {"type": "process", "resources": resources}
+        await driven.driver.append(New("session.updated", {"hands": {"shell": spec}}))
+        (told,) = await driven.settle(await driven.call())
+        assert told["outcome"] == "error"
+        assert field in told["content"][0]["text"]
+    assert driven.hands.asked_for("provision") == []

@@ -133,11 +133,18 @@ async def session(
     task: str,
     work: Path | None = None,
     hands: tuple[str, ...] = ("shell",),
+    *,
     orphan_deadline: float = 600.0,
+    resources: tuple[tuple[str, str], ...] = (),
 ) -> AsyncIterator[Session]:
     """A session given a task; its hands work in `work`, or each in a folder of its own."""
     config = {"workspace": str(work)} if work else {}
-    spec = {"type": "process", "config": config, "orphan_deadline": orphan_deadline}
+    spec = {
+        "type": "process",
+        "config": config,
+        "orphan_deadline": orphan_deadline,
+        "resources": resources,
+    }
     data = {
         "agent": {"name": "t", "model": "practice", "harness": "tool_loop", "max_tokens": 1000},
         "hands": dict.fromkeys(hands, spec),

@@ -5,7 +5,14 @@ import json
 import pytest
 
 from carpal.errors import BadInput
-from carpal.operator.agent import DEFAULT_MODEL, AgentFile, read_agent, session_data, with_flags
+from carpal.operator.agent import (
+    DEFAULT_MODEL,
+    AgentFile,
+    read_agent,
+    session_data,
+    with_flags,
+    with_mounts,
+)
 
 
 def test_without_a_file_the_agent_has_a_current_model_and_a_shell() -> None:
@@ -81,3 +88,18 @@ def test_a_mistake_in_the_file_names_its_key(text: str, says: str) -> None:
 def test_a_malformed_hand_is_refused(flag: str) -> None:
     with pytest.raises(BadInput):
         with_flags(AgentFile(), None, (flag,))
+
+
+def test_a_mount_goes_to_the_hand_it_names_else_to_the_default_one() -> None:
+    agent = with_flags(AgentFile(), None, ("a=process", "b=process"))
+    mounted = with_mounts(agent, [("", "text:1", "x"), ("b", "text:2", "y"), ("", "text:3", "z")])
+    assert mounted.hands["a"].resources == [("text:1", "x"), ("text:3", "z")]
+    assert mounted.hands["b"].resources == [("text:2", "y")]
+    with pytest.raises(BadInput, match=r"--mount: there is no hand 'c'; there is a, b"):
+        with_mounts(agent, [("c", "text:1", "x")])
+
+
+def test_a_mount_of_an_agent_file_is_checked_by_its_field() -> None:
+    read = read_agent('[hands.a]\ntype = "process"\nresources = [["text:1", "../x"]]', "f")
+    with pytest.raises(BadInput, match=r"\[hands.a\] resources\[0\].mount_path"):
+        with_flags(read, None, ())
