@@ -82,7 +82,9 @@ class ProcessType:
 
     @cached_property
     def _bases(self) -> dict[str, cgroups.Base]:
-        return {} if self.unsandboxed else cgroups.bases()
+        found = {} if self.unsandboxed else cgroups.bases()
+        cgroups.sweep(found)
+        return found
 
     def describe(self) -> Description:
         """Shell and files, in a fresh folder or in one of the owner's."""

@@ -21,7 +21,9 @@ _END_LIMIT = 3.0
 _CONTROLLERS = ("memory", "pids", "cpu")
 LIMITS = {"memory_bytes": "memory", "processes": "pids", "cpus": "cpu"}
 """Limits by name, and the controller that keeps each."""
-_DAEMON = "carpal-daemon"
+_STALE = 3600.0
+"""Seconds after which an empty group is nobody's that is just being made."""
+_DAEMON = "carpald"
 """In version 2 a group that has groups holds no processes: the daemon moves into this one."""
 
 
@@ -208,3 +210,16 @@ def find(name: str, where: Mapping[str, Base]) -> Group:
                 found[controller] = Path(folder) / name
                 break
     return Group(found)
+
+
+def sweep(where: Mapping[str, Base], older: float = _STALE) -> None:
+    """Remove groups of hands that ended without a daemon: empty, and not of the last hour.
+
+    A live hand's holds its processes, and the kernel keeps such a one; so it does not
+    matter whose they were.
+    """
+    for base in where.values():
+        for folder in base.folder.glob("carpal-?????????*"):
+            with contextlib.suppress(OSError):
+                if folder.stat().st_mtime < time.time() - older:
+                    folder.rmdir()

@@ -1,5 +1,6 @@
 """Control groups of both versions: found, made, and removed, on a tree like the kernel's."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,13 @@ def test_a_group_is_removed_once_and_again(tmp_path: Path) -> None:
     group.remove()
     group.remove()
     assert not (tmp_path / "g").exists()
+
+
+def test_empty_groups_of_long_ago_are_swept_and_no_others(tmp_path: Path) -> None:
+    name = "carpal-0123456789abcdef"
+    full = _kernel(tmp_path, f"{name}00", "cgroup.procs")
+    empty, fresh, other = (_kernel(tmp_path, each) for each in (name, f"{name}11", "somebody"))
+    for each in (full, empty, other):
+        os.utime(each, (0, 0))
+    cgroups.sweep({"pids": Base(tmp_path, tmp_path, 2)})
+    assert {path for path in (full, empty, fresh, other) if path.exists()} == {full, fresh, other}
