@@ -18,6 +18,7 @@ The class follows from the reason's code, so nobody chooses it twice:
 from typing import ClassVar
 
 from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from carpal.status import SPECS, Code, Reason
@@ -157,17 +158,23 @@ def to_status(error: CarpalError) -> status_pb2.Status:
 
 
 def from_status(status: status_pb2.Status) -> CarpalError:
-    """The error a peer meant; one of ours when it carries our ErrorInfo."""
+    """The error a peer meant; one of ours when it carries our ErrorInfo.
+
+    Its texts are clamped here too: they go on into logs and events, whoever wrote them.
+    """
     info = error_details_pb2.ErrorInfo()
+    message = _clamp(status.message, _MESSAGE_MAX)
     for detail in status.details:
-        if detail.Is(info.DESCRIPTOR) and detail.Unpack(info) and info.domain == DOMAIN:
-            try:
-                return refuse(Reason(info.reason), status.message, **dict(info.metadata))
-            except ValueError:
-                break  # a newer peer's reason: its code still says the class
+        try:
+            if detail.Is(info.DESCRIPTOR) and detail.Unpack(info) and info.domain == DOMAIN:
+                error = refuse(Reason(info.reason), message)
+                error.fields = {k: _clamp(v, _FIELD_MAX) for k, v in info.metadata.items()}
+                return error
+        except (ValueError, DecodeError):
+            break  # a newer peer's reason, or none at all: its code still says the class
     code = Code(status.code) if status.code in _CODES else Code.UNKNOWN
     reason = _REASON_BY_CODE.get(code, Reason.INTERNAL)
-    return _CLASSES.get(code, Broken)(reason, status.message or code.name)
+    return _CLASSES.get(code, Broken)(reason, message or code.name)
 
 
 _CODES = frozenset(int(code) for code in Code)

@@ -109,3 +109,20 @@ def test_a_bad_field_is_named() -> None:
     error = invalid("ttl", "is negative")
     assert (error.exit_code, error.fields) == (2, {"field": "ttl"})
     assert str(error).startswith("ttl: is negative")
+
+
+def test_what_a_peer_says_is_clamped_and_names_nothing_of_ours() -> None:
+    info = error_details_pb2.ErrorInfo(reason="HAND_GONE", domain="carpal")
+    info.metadata.update({"message": "x" * 5000, "reason": "y", "self": "z"})
+    status = status_pb2.Status(code=9, message="m" * 2_000_000)
+    status.details.add().Pack(info)
+    came = from_status(status)
+    assert came.reason is Reason.HAND_GONE
+    assert len(str(came)) < 2000
+    assert max(map(len, came.fields.values())) < 300
+
+
+def test_details_that_cannot_be_read_leave_the_code() -> None:
+    status = status_pb2.Status(code=5, message="gone")
+    status.details.add(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=b"\xff")
+    assert from_status(status).message == "gone"

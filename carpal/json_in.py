@@ -1,0 +1,66 @@
+"""JSON that somebody else wrote: an object of bounded size and depth, or a refusal. Pure.
+
+Python's own reader answers deep nesting with a RecursionError, and so does
+whatever walks the value later; and it reads numbers that JSON does not have.
+"""
+
+import json
+import math
+from typing import Any
+
+from carpal.errors import refuse
+from carpal.status import Reason
+
+SIZE_MAX = 16 * 1024 * 1024
+"""Bytes of one value: above what any message may have."""
+DEPTH_MAX = 100
+"""Objects and lists within each other; a walk by recursion over so many is safe."""
+
+Json = dict[str, Any]
+
+
+def read_object(
+    data: bytes | str,
+    what: str,
+    *,
+    size: int = SIZE_MAX,
+    depth: int = DEPTH_MAX,
+    reason: Reason = Reason.INVALID_FIELD,
+) -> Json:
+    """The JSON object in `data`; `what` names it in the refusal, whose reason is `reason`.
+
+    A number that JSON does not have (`NaN`, or 1e999, too large for a double) is read as its name.
+    """
+    if len(data) > size:
+        raise refuse(reason, f"{what}: has {len(data)} bytes, and may have {size}", field=what)
+    try:
+        value = json.loads(data, parse_constant=str, parse_float=_number)
+    except RecursionError:
+        raise refuse(reason, f"{what}: is nested too deeply", field=what) from None
+    except ValueError as error:
+        raise refuse(reason, f"{what}: is not JSON: {error}", field=what) from None
+    if not isinstance(value, dict):
+        raise refuse(reason, f"{what}: must be a JSON object", field=what)
+    if deeper(value, depth):
+        raise refuse(reason, f"{what}: is nested more than {depth} deep", field=what)
+    return value
+
+
+def deeper(value: Any, depth: int) -> bool:
+    """Whether a JSON value has more than `depth` objects and lists within each other."""
+    level = [value]
+    for _ in range(depth):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _number(text: str) -> float | str:
+    number = float(text)
+    return number if math.isfinite(number) else text
