@@ -17,11 +17,14 @@ import httpx2
 
 from brain.effects import Failed
 from brain.text import clean
+from carpal.json_in import DEPTH_MAX, deeper
 
 Json = dict[str, Any]
 Delta = Callable[[str, bool], None]
 """Called with text as it comes, and whether it is thinking."""
 
+REPLY_DEPTH = DEPTH_MAX - 10
+"""Objects and lists within each other in a reply: its events must be read back."""
 _KINDS: dict[int, tuple[str, bool]] = {
     401: ("authentication_error", False),
     403: ("billing_error", False),
@@ -103,10 +106,11 @@ class Model:
             return _cut(f"the connection was cut: {error}")
         if message is None or message.stop_reason is None:
             return _cut("the stream ended before the message did")
+        blocks = [block.model_dump(mode="json", exclude_none=True) for block in message.content]
+        if deeper(blocks, REPLY_DEPTH):
+            return _cut(f"the reply is nested more than {REPLY_DEPTH} deep")
         return Reply(
-            blocks=clean(
-                [block.model_dump(mode="json", exclude_none=True) for block in message.content]
-            ),
+            blocks=clean(blocks),
             stop_reason=message.stop_reason,
             usage=message.usage.model_dump(mode="json", exclude_none=True),
         )

@@ -319,6 +319,8 @@ class Transcript:
         self.interrupted = entry.position
 
     def _on_context_tools(self, entry: Entry) -> None:
+        if not isinstance(entry.data["tools"], list):
+            raise ValueError("tools is not a list")
         self.tools[entry.data["hand"]] = entry.data
 
     def _on_span_model_request_start(self, entry: Entry) -> None:
@@ -341,12 +343,18 @@ class Transcript:
             self.failures += 1
 
     def _on_agent_message(self, entry: Entry) -> None:
+        check_content(entry.data["content"])
+        self._add_block(entry)
+
+    def _add_block(self, entry: Entry) -> None:
         self.requests[entry.data["model_request_start_id"]].blocks.append(entry)
 
     _on_agent_thinking = _on_agent_message
 
     def _on_agent_tool_use(self, entry: Entry) -> None:
         data = entry.data
+        if not isinstance(data["name"], str):
+            raise TypeError("a tool's name is no text")
         call = Call(
             call_id=entry.id,
             position=entry.position,
@@ -355,7 +363,7 @@ class Transcript:
             input=data["input"],
             request_id=data["model_request_start_id"],
         )
-        self._on_agent_message(entry)
+        self._add_block(entry)
         self.calls[entry.id] = self._open[entry.id] = call
 
     def _on_agent_tool_result(self, entry: Entry) -> None:

@@ -2,16 +2,18 @@
 
 A reply stands right after what it answered (`through`), even when messages
 came in while the model was writing. In a user turn tool results come first,
-as the Messages API wants them, then what people said meanwhile.
+as the Messages API wants them, then what people said meanwhile. What it would
+not take at all is made fit (`brain/context/fit.py`).
 """
 
 from bisect import bisect_right
 from typing import Any
 
+from brain.context import fit
 from brain.transcript import Entry, ModelRequest, Transcript
 
 Json = dict[str, Any]
-NAME = "whole/1"
+NAME = "whole/2"
 
 
 def messages(transcript: Transcript) -> list[Json]:
@@ -31,7 +33,7 @@ def messages(transcript: Transcript) -> list[Json]:
 
 def tool_name(transcript: Transcript, hand: str, name: str) -> str:
     """A tool's name for the model: the default hand's have no prefix."""
-    return name if hand in ("", transcript.default_hand) else f"{hand}__{name}"
+    return fit.tool(name if hand in ("", transcript.default_hand) else f"{hand}__{name}")
 
 
 def _add(turns: list[Json], role: str, blocks: list[Json]) -> None:
@@ -44,23 +46,12 @@ def _add(turns: list[Json], role: str, blocks: list[Json]) -> None:
 
 
 def _user_blocks(entries: list[Entry]) -> list[Json]:
-    results = [_result_block(e.data) for e in entries if e.type == "agent.tool_result"]
-    said: list[Json] = []
+    results = [fit.result(e.data) for e in entries if e.type == "agent.tool_result"]
+    blocks: list[Json] = []
     for entry in entries:
         if entry.type != "agent.tool_result":
-            said.extend(entry.data["content"])
-    return results + said
-
-
-def _result_block(data: Json) -> Json:
-    block: Json = {
-        "type": "tool_result",
-        "tool_use_id": data["tool_use_id"],
-        "content": data["content"],
-    }
-    if data.get("is_error"):
-        block["is_error"] = True
-    return block
+            blocks.extend(fit.said(entry.data["content"]))
+    return results + blocks
 
 
 def _reply_blocks(reply: ModelRequest, transcript: Transcript) -> list[Json]:
@@ -69,9 +60,7 @@ def _reply_blocks(reply: ModelRequest, transcript: Transcript) -> list[Json]:
         data = entry.data
         if entry.type == "agent.tool_use":
             name = tool_name(transcript, data.get("hand", ""), data["name"])
-            blocks.append(
-                {"type": "tool_use", "id": entry.id, "name": name, "input": data["input"]}
-            )
+            blocks.append(fit.call(entry.id, name, data["input"]))
         else:
             blocks.extend(data["content"])
-    return blocks
+    return fit.replied(blocks)

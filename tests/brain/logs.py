@@ -16,10 +16,17 @@ class Log:
         self.transcript = Transcript(inherited)
         self.add("session.updated", {"agent": AGENT, "hands": HANDS})
 
-    def add(self, kind: str, data: dict[str, Any] | None = None, *, must: bool = False) -> str:
+    def add(
+        self,
+        kind: str,
+        data: dict[str, Any] | None = None,
+        *,
+        must: bool = False,
+        named: str = "",
+    ) -> str:
         """Append one event; its id."""
         position = len(self.entries) + 1
-        entry = Entry(position, f"e{position}", kind, data or {}, must, float(position))
+        entry = Entry(position, named or f"e{position}", kind, data or {}, must, float(position))
         self.entries.append(entry)
         self.transcript.apply(entry)
         return entry.id

@@ -1,0 +1,90 @@
+"""What of a log the Messages API takes, and what stands for the rest. Pure.
+
+The API refuses a whole request for one block that it does not like. The log
+keeps it, so the next request would be refused for it too, and every one
+after. Whatever a model, a person or a hand left there, what is made here of
+it is taken.
+"""
+
+import hashlib
+import re
+from typing import Any
+
+Json = dict[str, Any]
+
+NO_TEXT = "[no text]"
+"""Stands for a message in which nothing was said."""
+_NO_OUTPUT = "[no output]"
+NAME_MAX = 128
+_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def said(content: list[Json]) -> list[Json]:
+    """The text blocks of a message, one at least: only text is passed on, and no blank."""
+    blocks = []
+    for block in content:
+        text = _text(block)
+        if text.strip():
+            blocks.append({"type": "text", "text": text})
+    return blocks or [{"type": "text", "text": NO_TEXT}]
+
+
+def result(data: Json) -> Json:
+    """The block of an `agent.tool_result`."""
+    content = [{"type": "text", "text": _text(block) or _NO_OUTPUT} for block in data["content"]]
+    block: Json = {
+        "type": "tool_result",
+        "tool_use_id": call_id(data["tool_use_id"]),
+        "content": content or [{"type": "text", "text": _NO_OUTPUT}],
+    }
+    if data.get("is_error"):
+        block["is_error"] = True
+    return block
+
+
+def replied(blocks: list[Json]) -> list[Json]:
+    """A reply's blocks, as the API gave them but for what it does not take back.
+
+    That is blank text, thinking without its signature, and thinking at the end, where a reply
+    was cut. There may be none left.
+    """
+    kept = [block for block in blocks if _is_taken_back(block)]
+    while kept and kept[-1]["type"] in _THINKING:
+        kept.pop()
+    return kept
+
+
+def call(event_id: str, name: str, given: Any) -> Json:
+    """The block of an `agent.tool_use`; input that is no object cannot be said, and is left out."""
+    given = given if isinstance(given, dict) else {}
+    return {"type": "tool_use", "id": call_id(event_id), "name": tool(name), "input": given}
+
+
+def tool(name: str) -> str:
+    """A tool's name as the API takes names; the same for the same, and itself where it can be."""
+    return _NOT_IN_NAMES.sub("_", name)[:NAME_MAX] or "_"
+
+
+def call_id(event_id: str) -> str:
+    """An event's id as the API takes ids of calls. Imported logs may have any."""
+    if _NAME.fullmatch(event_id):
+        return event_id
+    return "call_" + hashlib.sha256(event_id.encode()).hexdigest()[:32]
+
+
+_THINKING = {"thinking": "signature", "redacted_thinking": "data"}
+"""Blocks of thinking → what the API knows them by."""
+
+
+def _is_taken_back(block: Json) -> bool:
+    if block["type"] == "text":
+        return bool(block["text"].strip())
+    sign = _THINKING.get(block["type"])
+    return sign is None or bool(block.get(sign))
+
+
+def _text(block: Json) -> str:
+    if block["type"] == "text":
+        return str(block["text"])
+    return f"[a block of type {block['type']!r}, which is not passed on]"
