@@ -1,6 +1,7 @@
 """Whether a daemon that says hello may link here, and what it is told if so."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -10,12 +11,15 @@ from brain.fleet import Fleet
 from brain.gate import Gate, answering
 from brain.hands_at import one
 from brain.introduction import Introduction
+from brain.offers import check_hello, keep_good
 from carpal.errors import refuse
 from carpal.identity import Identity
 from carpal.link_terms import CAPABILITIES, SILENT_BEATS
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
+
+log = logging.getLogger(__name__)
 
 HEARTBEAT = 5.0
 """Seconds between heartbeats on a link."""
@@ -60,6 +64,9 @@ class Admission:
                 Reason.NAME_MISMATCH,
                 f"hello says {hello.daemon_id!r}, the certificate {name!r}",
             )
+        check_hello(hello)
+        for why in keep_good(hello):
+            log.warning("a type is not offered", extra={"daemon": name, "why": str(why)})
         new = _machine(hello, hello.last_epoch)
         with self._newest(link):
             asked = self._first(name)

@@ -20,6 +20,7 @@ from carpal.client import rpc_errors
 from carpal.coalesce import Outbox
 from carpal.errors import CarpalError, Unreachable, from_status, refuse
 from carpal.ids import new_id
+from carpal.json_in import read_object
 from carpal.status import Reason
 from carpal.v1 import session_pb2, session_pb2_grpc, types_pb2
 
@@ -177,20 +178,21 @@ async def tail(
 def entry_of(event: types_pb2.Event) -> Entry:
     """An event with its data parsed.
 
-    Data that is not a JSON object reads as empty: sessiond never parses it, so anyone
-    may have put anything there. So does what was redacted, but that a message keeps its
-    place in the conversation.
+    Data that is not a JSON object, or is nested too deeply to be walked, reads as empty:
+    sessiond never parses it, so anyone may have put anything there. So does what was redacted,
+    but that a message keeps its place in the conversation.
     """
     redacted = event.HasField("redaction")
     try:
-        data = _REDACTED if redacted and event.type in _MESSAGES else json.loads(event.data)
-    except ValueError:
+        message = redacted and event.type in _MESSAGES
+        data = _REDACTED if message else read_object(event.data, event.type)
+    except CarpalError:
         data = {}
     return Entry(
         position=event.position,
         id=event.id,
         type=event.type,
-        data=clean(data) if isinstance(data, dict) else {},
+        data=clean(data),
         must_understand=event.must_understand,
         time=event.time.ToMilliseconds() / 1000,
         redacted=redacted,

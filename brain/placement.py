@@ -1,17 +1,21 @@
 """Placement: which daemon a hand goes to, and how long to wait for one."""
 
+import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from brain.fleet import Fleet
+from brain.offers import tools_of
 from brain.patience import Patience
 from carpal.backoff import Backoff
-from carpal.errors import CarpalError, Unreachable, refuse
+from carpal.errors import BadInput, CarpalError, Unreachable, refuse
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
+
+log = logging.getLogger(__name__)
 
 RETURN_LIMIT = 30.0
 """Seconds after which a daemon that went away is no longer waited for."""
@@ -52,12 +56,28 @@ class Placement:
         return await self._wait(choose, patience)
 
     async def offer(self, patience: float) -> hand_pb2.HandTypeInfo:
-        """What a daemon that fits says of the hand's type, full or not."""
+        """What a daemon that fits says of the hand's type, full or not.
+
+        INVALID_FIELD when all say what is no good.
+        """
 
         async def ask() -> hand_pb2.HandTypeInfo:
-            return await self._fleet.describe(self._fitting()[0], self._type)
+            fitting = self._fitting()
+            for daemon in fitting[:-1]:
+                try:
+                    return await self._describe(daemon)
+                except BadInput as error:
+                    log.warning(
+                        "type is no good", extra={"daemon": daemon.daemon_id, "why": str(error)}
+                    )
+            return await self._describe(fitting[-1])
 
         return await self._wait(ask, patience)
+
+    async def _describe(self, daemon: pb.DaemonInfo) -> hand_pb2.HandTypeInfo:
+        told = await self._fleet.describe(daemon, self._type)
+        tools_of(told)
+        return told
 
     def _choose(self) -> str:
         # The directory does not say how full the others are now; they refuse when they are.

@@ -15,8 +15,10 @@ from typing import Any
 
 from brain.driver import Driver
 from brain.fleet import Fleet
+from brain.offers import ID_MAX
 from brain.patience import Patience
 from brain.placement import Placement
+from brain.text import shorten
 from brain.transcript import Hand, New
 from brain.watch import WatchHub
 from carpal.backoff import Backoff
@@ -30,6 +32,8 @@ from carpal.v1 import hand_pb2, orchestrator_pb2
 
 log = logging.getLogger(__name__)
 
+NOTE_MAX = 64 * 1024
+"""Bytes of what a hand says of itself."""
 PATIENCE = 30.0
 """Seconds to wait for a daemon that is out of reach before a hand counts as not to be had."""
 
@@ -79,7 +83,7 @@ class Provisioner:
                 "journal_id": result.journal_id,
                 "boot_id": result.boot_id,
                 "sequence": result.sequence,
-                "note": result.note,
+                "note": shorten(result.note, NOTE_MAX),
             }
             point("brain.hand.before_provisioned")
             await self._driver.append(New("hand.provisioned", made))
@@ -155,6 +159,8 @@ class Provisioner:
             raise refuse(
                 Reason.LINK_VIOLATION, f"daemon {hand.daemon} ended provision without a result"
             )
+        if max(len(result.journal_id), len(result.boot_id)) > ID_MAX:
+            raise refuse(Reason.LINK_VIOLATION, f"daemon {hand.daemon} gave ids that are none")
         return result
 
     def _tell(self, detail: str) -> None:

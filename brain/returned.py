@@ -19,6 +19,7 @@ from brain.leases import is_live
 from carpal.client import rpc_errors
 from carpal.errors import CarpalError, Unreachable
 from carpal.ids import new_id
+from carpal.json_in import read_object
 from carpal.v1 import hand_pb2, session_pb2, session_pb2_grpc, types_pb2
 
 log = logging.getLogger(__name__)
@@ -161,10 +162,10 @@ def waits(events: Iterable[types_pb2.Event], hand_id: str) -> bool:
     given_up: set[str] = set()
     for event in events:
         try:
-            data = json.loads(event.data)
-        except ValueError:
+            data = read_object(event.data, event.type)
+        except CarpalError:
             continue  # redacted, or never ours
-        if not isinstance(data, dict) or data.get("hand_id") != hand_id:
+        if data.get("hand_id") != hand_id:
             continue
         call_id = str(data.get("tool_use_id", hand_id))
         if event.type == "hand.released":

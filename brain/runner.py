@@ -188,7 +188,7 @@ class Runner:
         place = Placement(self._fleet, self._driver.workspace, spec)
         try:
             tools = context_tools(name, await place.offer(0.0 if known else PATIENCE))
-        except (CarpalError, ValueError) as error:
+        except CarpalError as error:
             if known:
                 return None
             said = {

@@ -213,6 +213,10 @@ Global___DescribeResponse: _TypeAlias = DescribeResponse  # noqa: Y015
 
 @_typing.final
 class HandTypeInfo(_message.Message):
+    """A type of which something is too large or no good is not offered: at most 64
+    types a daemon, 128 tools a type and 256 KiB of descriptions and schemas.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TYPE_FIELD_NUMBER: _builtins.int
@@ -222,7 +226,7 @@ class HandTypeInfo(_message.Message):
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
     type: _builtins.str
-    """`process`, `container`, `browser`, …"""
+    """`process`, `container`, `browser`, …; 1 to 64 of letters, digits, '.', '_' and '-'."""
     description: _builtins.str
     config_schema: _builtins.bytes
     """JSON Schema of ProvisionRequest.config."""
@@ -262,9 +266,13 @@ class ToolInfo(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     INPUT_SCHEMA_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    """1 to 128 of letters, digits, '_' and '-'; once a type."""
     description: _builtins.str
+    """≤ 32 KiB."""
     input_schema: _builtins.bytes
-    """JSON Schema."""
+    """JSON Schema of an object, without oneOf, anyOf or allOf at its top: ≤ 64 KiB, nested at most
+    32 deep.
+    """
     def __init__(
         self,
         *,

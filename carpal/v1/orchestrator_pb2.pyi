@@ -1255,6 +1255,8 @@ Global___QuarantineDaemonResponse: _TypeAlias = QuarantineDaemonResponse  # noqa
 
 @_typing.final
 class ReadBlobRequest(_message.Message):
+    """The fields mean what they mean in Session's GetBlob and PutBlob."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
@@ -1313,6 +1315,7 @@ class WriteBlobRequest(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
+    """In the first message, with `info`."""
     offset: _builtins.int
     data: _builtins.bytes
     @_builtins.property

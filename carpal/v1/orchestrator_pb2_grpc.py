@@ -108,6 +108,7 @@ class OrchestratorServicer:
         hello does not come within 5 s → UNAVAILABLE LINK_SILENT → dial again with backoff
         hello names another daemon than the certificate → PERMISSION_DENIED NAME_MISMATCH → use its own name
         hello's nonce is not of 16 to 64 bytes → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
+        hello has an id or a version beyond 256 characters, or more than 64 labels or such a long one → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
         no contract version in common → FAILED_PRECONDITION VERSION_UNSUPPORTED → upgrade the older end
         a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
         daemon is quarantined, or another machine of its name is linked → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
@@ -196,9 +197,9 @@ class OrchestratorServicer:
 
     def ReadBlob(self, request, context):
         """Read a blob through the brain, since daemons do not reach sessiond.
-        Callers: daemon, for sessions that have a hand on it.
+        Callers: daemon, for a session one of whose hands there mounts it.
         Idempotent: reads only.
-        not among what its sessions may see → NOT_FOUND BLOB_NOT_FOUND → not retry
+        mounted by none of its hands there, or gone → NOT_FOUND BLOB_NOT_FOUND → not retry
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -208,6 +209,8 @@ class OrchestratorServicer:
         """Write a blob through the brain.
         Callers: daemon, for sessions that have a hand on it.
         Idempotent: by digest; resume from the offset in the answer.
+        no such session with a hand there → NOT_FOUND SESSION_NOT_FOUND → not retry
+        any other condition of Session.PutBlob → as there → as there
         bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

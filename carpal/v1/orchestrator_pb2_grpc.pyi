@@ -49,6 +49,7 @@ class OrchestratorStub:
       hello does not come within 5 s → UNAVAILABLE LINK_SILENT → dial again with backoff
       hello names another daemon than the certificate → PERMISSION_DENIED NAME_MISMATCH → use its own name
       hello's nonce is not of 16 to 64 bytes → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
+      hello has an id or a version beyond 256 characters, or more than 64 labels or such a long one → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
       no contract version in common → FAILED_PRECONDITION VERSION_UNSUPPORTED → upgrade the older end
       a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
       daemon is quarantined, or another machine of its name is linked → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
@@ -109,14 +110,16 @@ class OrchestratorStub:
     """
     ReadBlob: _grpc.UnaryStreamMultiCallable[_orchestrator_pb2.ReadBlobRequest, _orchestrator_pb2.ReadBlobResponse]
     """Read a blob through the brain, since daemons do not reach sessiond.
-    Callers: daemon, for sessions that have a hand on it.
+    Callers: daemon, for a session one of whose hands there mounts it.
     Idempotent: reads only.
-      not among what its sessions may see → NOT_FOUND BLOB_NOT_FOUND → not retry
+      mounted by none of its hands there, or gone → NOT_FOUND BLOB_NOT_FOUND → not retry
     """
     WriteBlob: _grpc.StreamUnaryMultiCallable[_orchestrator_pb2.WriteBlobRequest, _orchestrator_pb2.WriteBlobResponse]
     """Write a blob through the brain.
     Callers: daemon, for sessions that have a hand on it.
     Idempotent: by digest; resume from the offset in the answer.
+      no such session with a hand there → NOT_FOUND SESSION_NOT_FOUND → not retry
+      any other condition of Session.PutBlob → as there → as there
       bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again
     """
 
@@ -138,6 +141,7 @@ class OrchestratorAsyncStub(OrchestratorStub):
       hello does not come within 5 s → UNAVAILABLE LINK_SILENT → dial again with backoff
       hello names another daemon than the certificate → PERMISSION_DENIED NAME_MISMATCH → use its own name
       hello's nonce is not of 16 to 64 bytes → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
+      hello has an id or a version beyond 256 characters, or more than 64 labels or such a long one → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
       no contract version in common → FAILED_PRECONDITION VERSION_UNSUPPORTED → upgrade the older end
       a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
       daemon is quarantined, or another machine of its name is linked → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
@@ -198,14 +202,16 @@ class OrchestratorAsyncStub(OrchestratorStub):
     """
     ReadBlob: _aio.UnaryStreamMultiCallable[_orchestrator_pb2.ReadBlobRequest, _orchestrator_pb2.ReadBlobResponse]  # type: ignore[assignment]
     """Read a blob through the brain, since daemons do not reach sessiond.
-    Callers: daemon, for sessions that have a hand on it.
+    Callers: daemon, for a session one of whose hands there mounts it.
     Idempotent: reads only.
-      not among what its sessions may see → NOT_FOUND BLOB_NOT_FOUND → not retry
+      mounted by none of its hands there, or gone → NOT_FOUND BLOB_NOT_FOUND → not retry
     """
     WriteBlob: _aio.StreamUnaryMultiCallable[_orchestrator_pb2.WriteBlobRequest, _orchestrator_pb2.WriteBlobResponse]  # type: ignore[assignment]
     """Write a blob through the brain.
     Callers: daemon, for sessions that have a hand on it.
     Idempotent: by digest; resume from the offset in the answer.
+      no such session with a hand there → NOT_FOUND SESSION_NOT_FOUND → not retry
+      any other condition of Session.PutBlob → as there → as there
       bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again
     """
 
@@ -236,6 +242,7 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
           hello does not come within 5 s → UNAVAILABLE LINK_SILENT → dial again with backoff
           hello names another daemon than the certificate → PERMISSION_DENIED NAME_MISMATCH → use its own name
           hello's nonce is not of 16 to 64 bytes → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
+          hello has an id or a version beyond 256 characters, or more than 64 labels or such a long one → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
           no contract version in common → FAILED_PRECONDITION VERSION_UNSUPPORTED → upgrade the older end
           a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
           daemon is quarantined, or another machine of its name is linked → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
@@ -338,9 +345,9 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_orchestrator_pb2.ReadBlobResponse], _abc.AsyncIterator[_orchestrator_pb2.ReadBlobResponse]]:
         """Read a blob through the brain, since daemons do not reach sessiond.
-        Callers: daemon, for sessions that have a hand on it.
+        Callers: daemon, for a session one of whose hands there mounts it.
         Idempotent: reads only.
-          not among what its sessions may see → NOT_FOUND BLOB_NOT_FOUND → not retry
+          mounted by none of its hands there, or gone → NOT_FOUND BLOB_NOT_FOUND → not retry
         """
 
     @_abc_1.abstractmethod
@@ -352,6 +359,8 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         """Write a blob through the brain.
         Callers: daemon, for sessions that have a hand on it.
         Idempotent: by digest; resume from the offset in the answer.
+          no such session with a hand there → NOT_FOUND SESSION_NOT_FOUND → not retry
+          any other condition of Session.PutBlob → as there → as there
           bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again
         """
 

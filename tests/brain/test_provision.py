@@ -150,3 +150,23 @@ async def test_a_mount_that_cannot_be_is_said_to_the_model_by_its_field_and_noth
         assert told["outcome"] == "error"
         assert field in told["content"][0]["text"]
     assert driven.hands.asked_for("provision") == []
+
+
+async def test_what_a_hand_says_of_itself_fits_in_the_log(driven: Stage) -> None:
+    result = hand_pb2.ProvisionResult(journal_id="j", boot_id="b", sequence=1, note="n" * 1_900_000)
+    driven.hands.script["provision"] = [[hand_pb2.ProvisionResponse(result=result)]]
+    (told,) = await driven.settle(await driven.call())
+    assert told["outcome"] == "ok"
+
+
+@pytest.mark.parametrize("answer", [[], [hand_pb2.ProvisionResponse()], ["ids"]])
+async def test_a_daemon_that_says_nothing_of_use_makes_no_hand_and_parks_nobody(
+    driven: Stage, answer: list[Any]
+) -> None:
+    if answer == ["ids"]:
+        result = hand_pb2.ProvisionResult(journal_id="j" * 1_500_000)
+        answer = [hand_pb2.ProvisionResponse(result=result)]
+    driven.hands.script["provision"] = [answer]
+    (told,) = await driven.settle(await driven.call())
+    assert told["outcome"] == "error"
+    assert (await driven.kinds())[-2:] == ["hand.provision_failed", "agent.tool_result"]

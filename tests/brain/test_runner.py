@@ -9,7 +9,7 @@ from brain.runner import Runner, load_harness
 from brain.transcript import New
 from carpal.errors import CarpalError
 from carpal.status import Reason
-from carpal.v1 import hand_pb2
+from carpal.v1 import hand_pb2, session_pb2, types_pb2
 from tests.brain.said import Said, uses
 from tests.brain.stage import WAIT, Stage, emit
 
@@ -163,3 +163,30 @@ def test_a_harness_that_is_not_installed_is_named_with_those_that_are() -> None:
         load_harness("other")
     assert caught.value.reason is Reason.CONFIG_INVALID
     assert "other" in caught.value.message
+
+
+async def test_a_type_that_is_no_good_is_said_and_parks_no_session_that_names_it(
+    driven: Stage, model: Said
+) -> None:
+    """A schema that is nested too deeply to be read once ended the drive of whoever read it."""
+    deep = hand_pb2.ToolInfo(name="bash", input_schema=b"[" * 50_000 + b"]" * 50_000)
+    told = hand_pb2.HandTypeInfo(type="process", tools=[deep])
+    driven.hands.script["describe"] = [[hand_pb2.DescribeResponse(types=[told])]]
+    await run(driven, model)
+    kinds = await driven.kinds()
+    assert "session.error" in kinds
+    assert "context.tools" not in kinds
+    assert model.asked == 1
+
+
+async def test_an_event_that_is_nested_too_deeply_is_passed_over(
+    driven: Stage, model: Said
+) -> None:
+    stub = await driven.sessions.operator()
+    deep = b'{"content":' + b"[" * 50_000 + b"]" * 50_000 + b"}"
+    event = types_pb2.NewEvent(id="deep", type="user.message", data=deep)
+    request = session_pb2.EmitEventRequest(session_id="sesn_1", event=event, wake=True)
+    await stub.EmitEvent(request, timeout=WAIT)
+    await driven.driver.until(lambda t: bool(t.malformed))
+    await run(driven, model)
+    assert (await driven.kinds())[-1] == "session.status_idle"
