@@ -82,6 +82,7 @@ class Reason(StrEnum):
     LIMIT_NOT_ENFORCEABLE = "LIMIT_NOT_ENFORCEABLE"
     POLICY_FORBIDS = "POLICY_FORBIDS"
     PROVISION_FAILED = "PROVISION_FAILED"
+    SAVE_FAILED = "SAVE_FAILED"
     CALL_CANCELLED = "CALL_CANCELLED"
     CALL_RUNNING = "CALL_RUNNING"
     CALL_NOT_FOUND = "CALL_NOT_FOUND"
@@ -175,6 +176,7 @@ SPECS: dict[Reason, Spec] = {
     Reason.LIMIT_NOT_ENFORCEABLE: Spec(Code.FAILED_PRECONDITION, "ask for less"),
     Reason.POLICY_FORBIDS: Spec(Code.PERMISSION_DENIED, "ask the machine's owner"),
     Reason.PROVISION_FAILED: Spec(Code.INTERNAL, "read the message and the daemon's log"),
+    Reason.SAVE_FAILED: Spec(Code.INTERNAL, "read the message; what calls did stays as it is"),
     Reason.CALL_CANCELLED: Spec(Code.FAILED_PRECONDITION, "make a new call"),
     Reason.CALL_RUNNING: Spec(Code.FAILED_PRECONDITION, "wait for its result"),
     Reason.CALL_NOT_FOUND: Spec(Code.NOT_FOUND, _CHECK),

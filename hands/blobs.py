@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncIterator
-from pathlib import Path
+from typing import IO
 
 from carpal.client import held, rpc_errors
 from carpal.errors import CarpalError, Unreachable, refuse
@@ -76,12 +76,12 @@ class Blobs:
         if found.digest() != digest:
             raise refuse(Reason.DATA_CORRUPT, f"blob {digest.hex()} came with another digest")
 
-    async def write(self, session_id: str, path: Path, info: types_pb2.BlobInfo) -> None:
+    async def write(self, session_id: str, file: IO[bytes], info: types_pb2.BlobInfo) -> None:
         """Put a file's bytes as a blob; `info` says all of it. Raises what the brain does."""
         failures = 0
         while True:
             try:
-                await self._write(session_id, path, info)
+                await self._write(session_id, file, info)
             except Unreachable as error:
                 failures += 1
                 if failures >= _TRIES:
@@ -90,17 +90,17 @@ class Blobs:
             else:
                 return
 
-    async def _write(self, session_id: str, path: Path, info: types_pb2.BlobInfo) -> None:
+    async def _write(self, session_id: str, file: IO[bytes], info: types_pb2.BlobInfo) -> None:
         stub = await self._brain()
         upload = Upload(stub.WriteBlob())
         try:
             with rpc_errors("the brain"):
                 begin = pb.WriteBlobRequest(session_id=session_id, info=info)
                 going = await self._send(upload, begin)
-                with path.open("rb") as file:
-                    while going and (data := await asyncio.to_thread(file.read, _PIECE)):
-                        piece = pb.WriteBlobRequest(offset=file.tell() - len(data), data=data)
-                        going = await self._send(upload, piece)
+                file.seek(0)
+                while going and (data := await asyncio.to_thread(file.read, _PIECE)):
+                    piece = pb.WriteBlobRequest(offset=file.tell() - len(data), data=data)
+                    going = await self._send(upload, piece)
                 answer = await upload.answer()
         finally:
             upload.close()

@@ -17,7 +17,7 @@ from carpal.mounts import Mount
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import orchestrator_pb2
-from hands import folders, mounts, results, spool
+from hands import folders, mounts, results, saving, spool
 from hands.api import Hand, HandLost, HandType, Order, ProvisionFailed, Result
 from hands.blobs import Blobs
 from hands.journal import CallRow, HandRow, Journal
@@ -59,6 +59,7 @@ class Inventory:
         """Hands that are there and get their mounts."""
         self._group = group
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._saves: dict[tuple[str, str], asyncio.Task[pb.Attachment | CarpalError]] = {}
         self._releases: dict[str, asyncio.Task[Exception | None]] = {}
         self._folder = folder
 
@@ -199,6 +200,38 @@ class Inventory:
         await keeper.run()
         self.keepers.pop(keeper.hand_id, None)
 
+    async def save(self, keeper: Keeper, session_id: str, save_id: str) -> pb.Attachment:
+        """A hand's workspace as a blob, as it was answered before; it goes on whoever waits."""
+        if kept := self.journal.saved(keeper.hand_id, save_id):
+            return pb.Attachment.FromString(kept)
+        key = (keeper.hand_id, save_id)
+        task = self._saves.get(key)
+        if task is None:
+            work = self._try_to_save(keeper, session_id, save_id)
+            task = self._saves[key] = self._group.create_task(work)
+        outcome = await asyncio.shield(task)
+        if isinstance(outcome, CarpalError):
+            raise outcome
+        return outcome
+
+    async def _try_to_save(
+        self, keeper: Keeper, session_id: str, save_id: str
+    ) -> pb.Attachment | CarpalError:
+        try:
+            saved = await keeper.save(self.blobs, session_id, save_id)
+            if self.keepers.get(keeper.hand_id) is keeper:  # not of a hand released meanwhile
+                self.journal.keep_saved(keeper.hand_id, save_id, saved.SerializeToString())
+        except CarpalError as error:
+            return error
+        except sqlite3.Error:
+            raise  # the journal's ends the daemon
+        except Exception as error:  # a hand type's own bug must not end the daemon
+            log.exception("hand type failed", extra={"hand_id": keeper.hand_id})
+            return saving.failed(f"the hand type failed: {error}")
+        finally:
+            del self._saves[keeper.hand_id, save_id]
+        return saved
+
     # The end of hands.
 
     async def release(self, row: HandRow) -> None:
@@ -241,7 +274,7 @@ class Inventory:
 
     async def detach(self) -> None:
         """The daemon ends: hands and their calls go on."""
-        for task in self._tasks.values():
+        for task in (*self._tasks.values(), *self._saves.values()):
             task.cancel()
         for keeper in self.keepers.values():
             await keeper.detach()

@@ -192,9 +192,21 @@ class Journal:
         ended = "UPDATE hands SET state = 'released', facts = '{}', result = NULL WHERE hand_id = ?"
         gone = [
             f"DELETE FROM {table} WHERE hand_id = ?"  # noqa: S608 - our own words only
-            for table in ("shares", "calls", "outputs")
+            for table in ("shares", "calls", "outputs", "saves")
         ]
         self._change("hand", "released", *((each, (hand_id,)) for each in (ended, *gone)))
+
+    def saved(self, hand_id: str, save_id: str) -> bytes | None:
+        """What was answered to a save."""
+        row = self._db.execute(
+            "SELECT answer FROM saves WHERE hand_id = ? AND save_id = ?", (hand_id, save_id)
+        ).fetchone()
+        return bytes(row[0]) if row else None
+
+    def keep_saved(self, hand_id: str, save_id: str, answer: bytes) -> None:
+        """A save is done; the answer stays until the hand is released."""
+        kept = ("INSERT OR REPLACE INTO saves VALUES (?, ?, ?)", (hand_id, save_id, answer))
+        self._change("hand", "saved", kept)
 
     # Calls.
 

@@ -48,6 +48,9 @@ CREATE TABLE IF NOT EXISTS calls (
   outcome TEXT NOT NULL DEFAULT '', result BLOB, accepted INTEGER NOT NULL,
   sequence INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (hand_id, call_id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS saves (
+  hand_id TEXT NOT NULL, save_id TEXT NOT NULL, answer BLOB NOT NULL,
+  PRIMARY KEY (hand_id, save_id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS outputs (
   hand_id TEXT NOT NULL, call_id TEXT NOT NULL, head BLOB NOT NULL, total INTEGER NOT NULL,
   PRIMARY KEY (hand_id, call_id));

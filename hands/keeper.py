@@ -10,8 +10,23 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 
-from hands import results
-from hands.api import Call, Hand, HandLost, Outcome, Output, Result, Spooled, Started, Step
+from carpal.errors import refuse
+from carpal.status import Reason
+from carpal.v1 import hand_pb2 as pb
+from hands import results, saving
+from hands.api import (
+    Call,
+    Hand,
+    HandLost,
+    Outcome,
+    Output,
+    Result,
+    Savable,
+    Spooled,
+    Started,
+    Step,
+)
+from hands.blobs import Blobs
 from hands.inside.deadline import Deadline
 from hands.journal import HandRow, Journal
 from hands.running import Running
@@ -95,6 +110,14 @@ class Keeper:
         """A brain with a live lease was heard."""
         self._deadline.contact()
         await self._hand.contact()
+
+    async def save(self, blobs: Blobs, session_id: str, save_id: str) -> pb.Attachment:
+        """Its workspace as a blob. NOT_BUILT when its type cannot."""
+        if not isinstance(self._hand, Savable):
+            raise refuse(Reason.NOT_BUILT, "a hand of this type cannot be saved")
+        # Beside the folders of hands: this one is the hand's own, which it may fill and change.
+        above = self._folder.parent.parent
+        return await saving.save(self._hand, blobs, session_id, save_id, above)
 
     @property
     def orphan_in(self) -> float:

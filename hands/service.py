@@ -205,6 +205,18 @@ class HandService:
             await keeper.cancel(call_id, grace)
         return pb.CancelResponse(state=self._call_info(row.hand_id, call_id).state)
 
+    async def save(self, request: pb.SaveRequest) -> AsyncIterator[pb.SaveResponse]:
+        """A hand's workspace as a blob, or the answer as the first time."""
+        row = self._hand(request.driver, request.hand_id)
+        save_id = check_id(request.save_id, "save_id")
+        keeper = self._hands.keepers.get(row.hand_id)
+        if row.state == "lost" or keeper is None:
+            raise _gone(row)
+        progress = pb.ProvisionProgress(message="saving the workspace")
+        yield pb.SaveResponse(progress=progress)
+        saved = await self._hands.save(keeper, request.driver.session_id, save_id)
+        yield pb.SaveResponse(saved=saved)
+
     # What comes later.
 
     async def transfer(self, _request: pb.TransferRequest) -> pb.TransferResponse:
@@ -214,10 +226,6 @@ class HandService:
     def events(self, _request: pb.EventsRequest) -> AsyncIterator[pb.EventsResponse]:
         """Not built."""
         raise refuse(Reason.NOT_BUILT, "Events is not built yet")
-
-    def save(self, _request: pb.SaveRequest) -> AsyncIterator[pb.SaveResponse]:
-        """Not built."""
-        raise refuse(Reason.NOT_BUILT, "Save is not built yet")
 
     # What they share.
 

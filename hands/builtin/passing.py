@@ -23,7 +23,7 @@ from hands.api import Call, Hand, HandLost, MountFailed, Outcome, Placing, Resul
 LIMIT = 3600.0
 """Seconds for one of them."""
 _CONNECT_LIMIT = 60.0
-"""Seconds for the hand to connect; a call before it may still run when a workspace is saved."""
+"""Seconds for a new hand to connect, and for one that ended the connection to say why."""
 _IDLE_LIMIT = 120.0
 """Seconds in which nothing moves."""
 _FRAME_MAX = 256 * 1024
@@ -50,7 +50,7 @@ async def place(hand: Hand, folder: Path, placing: Placing, data: AsyncIterator[
         async with asyncio.timeout(_IDLE_LIMIT):
             await writer.drain()
 
-    return await _pass(hand, folder, ".place", given, give)
+    return await _pass(hand, folder, ".place", given, give, connect_limit=_CONNECT_LIMIT)
 
 
 async def save(hand: Hand, folder: Path, take: Take) -> str:
@@ -70,13 +70,22 @@ async def save(hand: Hand, folder: Path, take: Take) -> str:
         async with asyncio.timeout(_IDLE_LIMIT):
             await writer.drain()
 
-    return await _pass(hand, folder, ".save", {}, receive)
+    # Its turn comes after the calls that were told before.
+    return await _pass(hand, folder, ".save", {}, receive, connect_limit=LIMIT)
 
 
-async def _pass(hand: Hand, folder: Path, tool: str, given: dict[str, Any], work: Work) -> str:
+async def _pass(
+    hand: Hand,
+    folder: Path,
+    tool: str,
+    given: dict[str, Any],
+    work: Work,
+    *,
+    connect_limit: float,
+) -> str:
     with _listening(folder) as (name, listener):
         call = _call(tool, {**given, "socket": name})
-        moving = asyncio.create_task(_move(listener, work))
+        moving = asyncio.create_task(_move(listener, work, connect_limit))
         running = asyncio.create_task(_outcome(hand, call))
         try:
             await asyncio.wait({moving, running}, return_when=asyncio.FIRST_COMPLETED)
@@ -103,8 +112,8 @@ async def _pass(hand: Hand, folder: Path, tool: str, given: dict[str, Any], work
             await asyncio.gather(moving, running, return_exceptions=True)
 
 
-async def _move(listener: socket.socket, work: Work) -> None:
-    async with asyncio.timeout(_CONNECT_LIMIT):
+async def _move(listener: socket.socket, work: Work, connect_limit: float) -> None:
+    async with asyncio.timeout(connect_limit):
         accepted, _ = await asyncio.get_running_loop().sock_accept(listener)
     reader, writer = await asyncio.open_unix_connection(sock=accepted)
     try:

@@ -7,12 +7,14 @@ import json
 import tarfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
+from carpal.v1 import types_pb2
 from hands.blobs import Blobs
 from hands.builtin.process import ProcessType
 from hands.isolation import probe
@@ -29,6 +31,13 @@ class Kept(Blobs):
         self.asked: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
+
+    async def write(self, session_id: str, file: IO[bytes], info: types_pb2.BlobInfo) -> None:
+        file.seek(0)
+        data = file.read()
+        assert (hashlib.sha256(data).digest(), len(data)) == (info.digest, info.size)
+        self.blobs[info.digest] = data
+        self.asked.append(session_id)
 
     async def read(self, session_id: str, digest: bytes) -> AsyncIterator[bytes]:
         self.asked.append(session_id)
@@ -316,7 +325,7 @@ async def test_what_is_mounted_in_a_sandbox_belongs_to_the_hands_own_user_never_
             asked.hand_id,
             "cat t tar/a r/a; echo; find . ! -user $(id -u) -o ! -group $(id -g); "
             "echo more >> r/a && git -C r status -s; "
-            "no_proxy= NO_PROXY= git -C r fetch 2>&1 | grep -c 403",
+            "no_proxy= NO_PROXY= git -C r fetch 2>&1 | grep -c 'error: 403'",
         )
         assert found.content.splitlines()[:3] == ["tfrom tarfrom git", " M a", "1"]
         folder = place.inventory.folder_of(asked.hand_id)
@@ -324,3 +333,66 @@ async def test_what_is_mounted_in_a_sandbox_belongs_to_the_hands_own_user_never_
         assert not left
         await place.release(asked.hand_id)
         assert not folder.exists()
+
+
+async def save(place: Place, hand: str, save_id: str = "s1") -> pb.Attachment:
+    """A save's answer."""
+    asked = pb.SaveRequest(driver=place.driver(), hand_id=hand, save_id=save_id)
+    async with asyncio.timeout(PATIENCE):
+        steps = [step async for step in place.service.save(asked)]
+    assert [step.WhichOneof("step") for step in steps] == ["progress", "saved"]
+    return steps[-1].saved
+
+
+async def test_a_saved_workspace_is_restored_by_a_mount_in_another_hand(
+    kept: tuple[Place, Kept],
+) -> None:
+    place, blobs = kept
+    hand = await place.hand()
+    await place.sh(hand, "mkdir -p d/e; seq 100000 > d/n; chmod +x d/n; ln -s d/n l; ln -s / out")
+    running = place.begin(place.request(hand, command="sleep 0.5; echo late > d/late"))
+    saved = await save(place, hand)
+    await running.result()
+    assert saved.media_type == "application/x-tar"
+    assert saved.size == len(blobs.blobs[saved.digest])
+    assert "left out, since they could not be restored: 1 ('out')" in saved.name
+    asked = request(place, (f"tar:{saved.digest.hex()}", "."))
+    await place.provision(asked)
+    same = await place.sh(asked.hand_id, "seq 100000 | cmp - l && test -x d/n -a -d d/e && find .")
+    assert sorted(same.content.split()) == ["."] + [
+        "./" + n for n in ("d", "d/e", "d/late", "d/n", "l")
+    ]
+
+
+async def test_a_save_asked_for_again_answers_the_first_result_also_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    async with open_place(tmp_path / "state", end=False) as place:
+        place.inventory.blobs = blobs = Kept()
+        hand = await place.hand()
+        first = await save(place, hand)
+        await place.sh(hand, "echo more > more")
+        assert await save(place, hand) == first
+        assert blobs.asked == ["s"]
+        assert await save(place, hand, "s2") != first
+    async with open_place(tmp_path / "state") as place:
+        assert await save(place, hand) == first
+        assert (await place.sh(hand, "cat more")).content == "more\n", "it goes on all the same"
+        await place.release(hand)
+        with pytest.raises(CarpalError) as caught:
+            await save(place, hand)
+        assert caught.value.reason is Reason.HAND_NOT_FOUND
+
+
+async def test_a_workspace_that_cannot_be_sent_is_not_saved_and_the_hand_goes_on(
+    kept: tuple[Place, Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, _ = kept
+    hand = await place.hand()
+    await place.sh(hand, "head -c 1000000 /dev/zero > zeros")
+    monkeypatch.setattr("hands.saving.BYTES_MAX", 100_000)
+    with pytest.raises(CarpalError) as caught:
+        await save(place, hand)
+    assert caught.value.reason is Reason.SAVE_FAILED
+    assert "more than 100000 bytes" in caught.value.message
+    assert (await place.sh(hand, "ls")).content == "zeros\n"

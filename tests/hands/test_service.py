@@ -436,8 +436,6 @@ async def test_what_is_not_built_says_so(place: Place) -> None:
     assert (await refused(service.transfer(pb.TransferRequest()))).reason == Reason.NOT_BUILT
     with pytest.raises(CarpalError, match="Events is not built"):
         service.events(pb.EventsRequest())
-    with pytest.raises(CarpalError, match="Save is not built"):
-        service.save(pb.SaveRequest())
     mounted = provision(place, "h", mounts=[pb.Mount(source_ref="session:s", mount_path="x")])
     assert (await refused(service.provision(mounted))).reason == Reason.NOT_BUILT
 
