@@ -119,6 +119,8 @@ def _files(result: hand_pb2.Result) -> dict[str, Any]:
             told["size"] = change.size
             if change.digest:
                 told["sha256"] = change.digest.hex()
+            if change.digest and change.kept:
+                told["blob"] = f"sha256:{change.digest.hex()}"
         room -= len(json.dumps(told))
         if room < 0:
             omitted += 1

@@ -143,6 +143,8 @@ class FileChange:
     """Bytes; of a removed file none."""
     digest: bytes = b""
     """SHA-256 of its content; empty when it was too large to read, or removed."""
+    kept: bool = False
+    """The content is in the hand's folder, as `kept/DIGEST`, for the daemon to take."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from carpal.mounts import Mount
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import orchestrator_pb2
-from hands import folders, mounts, results, saving, spool
+from hands import folders, kept, mounts, results, saving, spool
 from hands.api import Hand, HandLost, HandType, Order, ProvisionFailed, Result
 from hands.blobs import Blobs
 from hands.journal import CallRow, HandRow, Journal
@@ -191,7 +191,11 @@ class Inventory:
         async def reap() -> Mapping[str, Result]:
             return await self._reap(row.type, row.hand_id)
 
-        keeper = Keeper(row, hand, self.journal, folder, reap)
+        async def keep(result: Result) -> Result:
+            sessions = self.journal.sessions_of(row.hand_id)
+            return await kept.taken(result, folder, self.blobs, sessions)
+
+        keeper = Keeper(row, hand, self.journal, folder, reap=reap, keep=keep)
         self.keepers[row.hand_id] = keeper
         self._tasks[row.hand_id] = self._group.create_task(self._watch(keeper))
         return keeper

@@ -47,9 +47,14 @@ class Keeper:
         hand: Hand,
         journal: Journal,
         folder: Path,
+        *,
         reap: Callable[[], Awaitable[Mapping[str, Result]]],
+        keep: Callable[[Result], Awaitable[Result]],
     ) -> None:
-        """`folder` is the hand's; `reap` kills what a dead hand leaves behind."""
+        """`folder` is the hand's; `reap` kills what a dead hand leaves behind.
+
+        `keep` takes the files that a result says are kept, and says which it took.
+        """
         self.hand_id = row.hand_id
         self.open: dict[str, Running] = {}
         """Calls without a result, in order."""
@@ -57,6 +62,7 @@ class Keeper:
         self._journal = journal
         self._folder = folder
         self._reap = reap
+        self._keep = keep
         self._line: asyncio.Queue[Running | None] = asyncio.Queue()
         self._idle = False
         """The worker waits for the next call, and none is in line."""
@@ -180,7 +186,9 @@ class Keeper:
                 case Spooled(end):
                     running.told(end)
                 case Result():
-                    self._settle(running, step)
+                    kept = await self._keep(step)
+                    if running.result is None:  # no release settled it meanwhile
+                        self._settle(running, kept)
         if running.result is None:
             self._settle(running, Result(Outcome.INTERRUPTED, "[the call ended without a result]"))
         await self._hand.acknowledge(running.call_id)

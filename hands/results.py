@@ -33,7 +33,11 @@ def to_message(result: Result, sequence: int) -> pb.Result:
         sequence=sequence,
         files=[
             pb.FileChange(
-                path=clean(each.path), kind=CHANGES[each.kind], size=each.size, digest=each.digest
+                path=clean(each.path),
+                kind=CHANGES[each.kind],
+                size=each.size,
+                digest=each.digest,
+                kept=each.kept,
             )
             for each in result.files
         ],

@@ -40,6 +40,7 @@ from hands.inside import crowd, relay, tree
 from hands.inside.call import NEVER, START_LIMIT, Call, Event, Place
 from hands.inside.deadline import Deadline
 from hands.inside.fault_points import FOLDER, point
+from hands.inside.history import KEPT
 from hands.inside.output import compose, counted
 from hands.inside.shell import Shell
 
@@ -61,11 +62,13 @@ class Supervisor:
         *,
         deadline: float,
         start_limit: float,
+        keep: bool = False,
         way_out: socket.socket | None = None,
     ) -> None:
         """`way_out` is where a relay listens, if the hand has one."""
         shell = Shell(workspace, folder, dict(os.environ))
-        self._place = Place(workspace, shell, folder / "spool", start_limit)
+        kept = folder / KEPT if keep else None
+        self._place = Place(workspace, shell, folder / "spool", start_limit, kept)
         self._loop = self._place.loop
         self._folder = folder
         self._deadline = Deadline(deadline)
@@ -424,6 +427,7 @@ def main() -> None:
     parser.add_argument("--hand-id", required=True)  # for people who look at ps
     parser.add_argument("--deadline", type=float, required=True)
     parser.add_argument("--start-limit", type=float, default=START_LIMIT)
+    parser.add_argument("--keep-files", action="store_true")  # contents of what calls change
     parser.add_argument("--stay", action="store_true")  # no fork: the sandbox ends with it
     # It has a network of its own, and no way out of it but the daemon's forwarder.
     parser.add_argument("--egress", action="store_true")
@@ -448,6 +452,7 @@ def main() -> None:
         given.workspace,
         deadline=given.deadline,
         start_limit=given.start_limit,
+        keep=given.keep_files,
         way_out=way_out,
     ).run()
     (given.folder / "socket").unlink(missing_ok=True)

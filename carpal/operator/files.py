@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import click
@@ -15,25 +16,12 @@ from carpal.errors import refuse
 from carpal.operator.asking import POSITION_MAX, get_session, run
 from carpal.operator.connection import Found, Operator, operator_options
 from carpal.operator.exporting import events_up_to
+from carpal.operator.files_out import File, write_files
 from carpal.operator.outcome import DONE
 from carpal.operator.screen import notice
 from carpal.status import Reason
 
 _RESULTS = ("agent.tool_result", "hand.late_result")
-
-
-@dataclass(frozen=True)
-class File:
-    """A file as the last call that touched it left it."""
-
-    hand_id: str
-    hand: str
-    path: str
-    size: int
-    sha256: str
-    """Empty when it was too large to read."""
-    position: int
-    """Of the result that says so."""
 
 
 @dataclass
@@ -70,6 +58,7 @@ class Files:
             size=size if isinstance(size, int) else 0,
             sha256=str(change.get("sha256", "")),
             position=position,
+            kept="blob" in change,
         )
 
     def __iter__(self) -> Iterator[File]:
@@ -87,9 +76,20 @@ def _changes(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     "--at", type=click.IntRange(0, POSITION_MAX), help="At this position.  [the log's end]"
 )
 @click.option("--hand", default="", help="Of the hands of this name alone.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Write their contents to this new folder."
+)
 @click.option("--json", "as_json", is_flag=True, help="One object a line.")
 @operator_options
-def files(*, found: Found, session_id: str, at: int | None, hand: str, as_json: bool) -> int:
+def files(
+    *,
+    found: Found,
+    session_id: str,
+    at: int | None,
+    hand: str,
+    out: Path | None,
+    as_json: bool,
+) -> int:
     """List the files that a session's calls made, as they were at a position."""
 
     async def main(operator: Operator) -> int:
@@ -102,9 +102,11 @@ def files(*, found: Found, session_id: str, at: int | None, hand: str, as_json: 
                 action=f"it ends at position {head}",
             )
         known = await _fold(operator, session_id, head if at is None else at)
-        for file in known:
-            if not hand or file.hand == hand:
-                click.echo(_line(file, as_json=as_json))
+        listed = [file for file in known if not hand or file.hand == hand]
+        for file in listed:
+            click.echo(_line(file, as_json=as_json))
+        if out is not None:
+            await write_files(operator, listed, out)
         for hand_id, position in known.gaps.items():
             name = known.names.get(hand_id) or hand_id
             if not hand or name == hand:
@@ -145,6 +147,7 @@ def _line(file: File, *, as_json: bool) -> str:
                 "size": file.size,
                 "sha256": file.sha256,
                 "position": file.position,
+                "kept": file.kept,
             }
         )
     return f"{file.sha256[:12] or '-':12}  {file.size:>10}  {file.hand}:{file.path}"

@@ -864,6 +864,7 @@ class FileChange(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """From the workspace on."""
     kind: Global___FileChangeKind.ValueType
@@ -871,6 +872,8 @@ class FileChange(_message.Message):
     """Bytes; of a removed file none."""
     digest: _builtins.bytes
     """SHA-256 of its content; empty when it was too large to read, or removed."""
+    kept: _builtins.bool
+    """Its content is a blob of the session's workspace, by that digest."""
     def __init__(
         self,
         *,
@@ -878,10 +881,11 @@ class FileChange(_message.Message):
         kind: Global___FileChangeKind.ValueType = ...,
         size: _builtins.int = ...,
         digest: _builtins.bytes = ...,
+        kept: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "kind", b"kind", "path", b"path", "size", b"size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "kept", b"kept", "kind", b"kind", "path", b"path", "size", b"size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

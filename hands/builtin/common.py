@@ -22,6 +22,10 @@ ENV: dict[str, Any] = {
     "type": "object",
     "description": "Environment variables of every call: names and strings.",
 }
+KEEP_FILES: dict[str, Any] = {
+    "type": "boolean",
+    "description": "Keep what each call makes of the workspace's files as blobs, by the log.",
+}
 INSIDE = {
     "folder": "/run/carpal",
     "workspace": "/workspace",

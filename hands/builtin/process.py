@@ -44,6 +44,7 @@ _CONFIG_SCHEMA: dict[str, Any] = {
         "workspace": common.WORKSPACE,
         "env": common.ENV,
         "egress": egress.SCHEMA,
+        "keep_files": common.KEEP_FILES,
     },
     "additionalProperties": False,
 }

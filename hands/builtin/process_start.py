@@ -119,6 +119,7 @@ def _terms(order: Order, start_limit: float) -> list[str]:
     return [
         *("--hand-id", order.hand_id, "--deadline", str(order.orphan_deadline)),
         *("--start-limit", str(start_limit)),
+        *(["--keep-files"] if order.config.get("keep_files") else []),
     ]
 
 

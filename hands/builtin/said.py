@@ -105,7 +105,13 @@ def _file_change(told: Any) -> FileChange:
         raise ValueError("a change of a file is no object")
     digest = bytes.fromhex(told.get("digest") or "")
     path = _text(told, "path")[:_PATH_MAX]
-    return FileChange(path, Change(_text(told, "kind")), _count(told, "size"), digest[:64])
+    return FileChange(
+        path=path,
+        kind=Change(_text(told, "kind")),
+        size=_count(told, "size"),
+        digest=digest[:64],
+        kept=len(digest) == 32 and told.get("kept") is True,
+    )
 
 
 def _exit_code(value: Any) -> int | None:

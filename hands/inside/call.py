@@ -54,8 +54,15 @@ _QUIET = frozenset({"read", "glob", "grep", *mounting.TOOLS})
 class Place:
     """What every call of a hand shares."""
 
-    def __init__(self, workspace: Path, shell: Shell, spools: Path, start_limit: float) -> None:
-        """`spools` is where each call has its spool, a folder by its id."""
+    def __init__(
+        self,
+        workspace: Path,
+        shell: Shell,
+        spools: Path,
+        start_limit: float,
+        keep: Path | None = None,
+    ) -> None:
+        """`spools` is where each call has its spool, a folder by its id; `keep` is `History`'s."""
         self.workspace = workspace
         self.folder = spools.parent
         """The hand's own."""
@@ -64,6 +71,7 @@ class Place:
         self.start_limit = start_limit
         self.loop = selectors.DefaultSelector()
         self.children = runner.Children()
+        self.keep = keep
         self.history: History | None = None
         """Begins with the first call: what was mounted before is no call's doing."""
 
@@ -124,7 +132,7 @@ class Call:
         self._started, self._began = time.time(), time.monotonic()
         self._kill_at = self._began + self.limit
         if self.tool not in mounting.TOOLS:
-            place.history = place.history or History(place.workspace)
+            place.history = place.history or History(place.workspace, place.keep)
         inner: int | None = None
         try:
             if self.tool == "bash":

@@ -2,9 +2,11 @@
 
 A file counts as changed when its change time, size or inode differ; only those are read, for
 their digests. What ran in the background since the last look counts for the call that ends.
-A workspace that is too large to look at is said to be unknown, not unchanged.
+A workspace that is too large to look at is said to be unknown, not unchanged. Where contents are
+asked for, what is read for a digest is copied too, so that the two are of one moment.
 """
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -13,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+KEPT = "kept"
+"""The folder, in the hand's, with contents the daemon has not taken yet, by digest."""
 ENTRIES = 20_000
 """Files and folders beyond which a workspace is not followed."""
 _LOOK_SECONDS = 2.0
@@ -34,9 +38,10 @@ Seen = tuple[int, int, int]
 class History:
     """The workspace as it was at the last look."""
 
-    def __init__(self, workspace: Path, entries: int = ENTRIES) -> None:
-        """`entries`: files and folders that are followed at most."""
+    def __init__(self, workspace: Path, keep: Path | None = None, entries: int = ENTRIES) -> None:
+        """`keep` is where contents go, by their digest; `entries` are followed at most."""
         self._workspace = workspace
+        self._keep = keep
         self._entries = entries
         self._fresh: dict[str, str] = {}
         """Digests of files that changed just before the last look: within the clock's grain a
@@ -66,10 +71,13 @@ class History:
             if path not in now:
                 files.append({"path": path, "kind": "removed"})
                 continue
-            size, digest = self._digest(path, min(room, _FILE_BYTES))
+            size, digest = self._digest(path, min(room, _FILE_BYTES), self._keep)
             room -= size if digest else 0
             kind = "changed" if path in before else "created"
-            files.append({"path": path, "kind": kind, "size": size, "digest": digest})
+            file = {"path": path, "kind": kind, "size": size, "digest": digest}
+            if self._keep and digest:
+                file["kept"] = (self._keep / digest).exists()
+            files.append(file)
             if digest and now[path][0] > looked - _GRAIN:
                 self._fresh[path] = digest
         return {"files": files, "files_omitted": len(differ) - len(told)} if differ else {}
@@ -98,7 +106,7 @@ class History:
                 continue  # gone meanwhile, or not to be read: its files count as removed
         return found
 
-    def _digest(self, path: str, most: int) -> tuple[int, str]:
+    def _digest(self, path: str, most: int, keep: Path | None = None) -> tuple[int, str]:
         """A file's size, and its SHA-256 in hex, empty when it has more than `most` bytes."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
@@ -109,14 +117,32 @@ class History:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode) or status.st_size > most:
                 return status.st_size, ""
-            digest, size = hashlib.sha256(), 0
             try:
-                while size <= most and (data := file.read(1024 * 1024)):
-                    digest.update(data)
-                    size += len(data)
+                data = file.read(most + 1)
             except OSError:
                 return status.st_size, ""
-            return size, digest.hexdigest() if size <= most else ""
+        if len(data) > most:
+            return len(data), ""
+        digest = hashlib.sha256(data).hexdigest()
+        if keep:
+            _copy(data, keep / digest)
+        return len(data), digest
+
+
+def _copy(data: bytes, to: Path) -> None:
+    """Keep a content; where there is no room for it there is none."""
+    if to.exists():
+        return
+    new = to.with_suffix(".new")
+    try:
+        to.parent.mkdir(mode=0o700, exist_ok=True)
+        new.unlink(missing_ok=True)
+        with new.open("xb") as file:
+            file.write(data)
+        new.rename(to)
+    except OSError:
+        with contextlib.suppress(OSError):
+            new.unlink()
 
 
 def _seen(status: os.stat_result) -> Seen:

@@ -102,3 +102,25 @@ async def test_a_result_says_which_files_its_call_changed(place: Place) -> None:
     assert not (await place.sh(hand, "cat a")).files
     gone = await place.sh(hand, "rm a; exit 3")
     assert [(each.path, each.kind) for each in gone.files] == [("a", pb.FILE_CHANGE_KIND_REMOVED)]
+
+
+def test_contents_are_kept_by_their_digest_as_they_were_read(tmp_path: Path) -> None:
+    workspace, keep = tmp_path / "w", tmp_path / "kept"
+    workspace.mkdir()
+    history = History(workspace, keep)
+    (workspace / "a").write_bytes(b"one")
+    (workspace / "same").write_bytes(b"one")
+    changes = history.changes()
+    assert [each["kept"] for each in changes["files"]] == [True, True]
+    digest = hashlib.sha256(b"one").hexdigest()
+    assert [(each.name, each.read_bytes()) for each in keep.iterdir()] == [(digest, b"one")]
+
+
+def test_where_there_is_no_room_for_contents_that_is_said(tmp_path: Path) -> None:
+    workspace, keep = tmp_path / "w", tmp_path / "kept"
+    workspace.mkdir()
+    keep.write_text("a file where the folder would be")
+    history = History(workspace, keep)
+    (workspace / "a").write_bytes(b"one")
+    (told,) = history.changes()["files"]
+    assert (told["kept"], told["digest"]) == (False, hashlib.sha256(b"one").hexdigest())

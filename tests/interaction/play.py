@@ -136,9 +136,11 @@ async def session(
     *,
     orphan_deadline: float = 600.0,
     resources: tuple[tuple[str, str], ...] = (),
+    **config: Any,
 ) -> AsyncIterator[Session]:
     """A session given a task; its hands work in `work`, or each in a folder of its own."""
-    config = {"workspace": str(work)} if work else {}
+    if work:
+        config["workspace"] = str(work)
     spec = {
         "type": "process",
         "config": config,

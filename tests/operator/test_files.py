@@ -1,5 +1,6 @@
 """`carpal session files`: what the log says of files, at any position."""
 
+import hashlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -85,6 +86,7 @@ async def test_the_command_lists_them_and_says_where_the_log_has_gaps(
         "size": 3,
         "sha256": "cc",
         "position": before + 3,
+        "kept": False,
     }
     ended = await carpal("session", "files", SESSION, "--hand", "other")
     assert ended.stdout == "dd                     4  other:a\n"
@@ -95,3 +97,42 @@ async def test_the_command_lists_them_and_says_where_the_log_has_gaps(
     beyond = await carpal("session", "files", SESSION, "--at", "999")
     assert beyond.code == 2
     assert "--at 999 is beyond the log" in beyond.stderr
+
+
+async def test_kept_contents_are_written_to_a_new_folder_and_nowhere_else(
+    server: Serving, carpal: Command, tmp_path: Path
+) -> None:
+    await create(server)
+    brain = await server.brain("b")
+    content = b"made by a call"
+    digest = hashlib.sha256(content)
+    info = types_pb2.BlobInfo(digest=digest.digest(), size=len(content))
+    put = session_pb2.PutBlobRequest(info=info, workspace="default", data=content)
+    await brain.PutBlob(iter([put]))
+    lease = (
+        await brain.AcquireLease(session_pb2.AcquireLeaseRequest(resource=f"session/{SESSION}"))
+    ).lease
+    kept: dict[str, Any] = {
+        "size": len(content),
+        "sha256": digest.hexdigest(),
+        "blob": f"sha256:{digest.hexdigest()}",
+    }
+    changes = [change(path, **kept) for path in ("deep/a", "../out", "/abs", "a\0b")]
+    changes.append(change("lost", size=1, sha256="ee"))
+    for number, (kind, data) in enumerate(
+        [EVENTS[0], ("agent.tool_result", result("h1", *changes))]
+    ):
+        event = types_pb2.NewEvent(id=f"f{number}", type=kind, data=json.dumps(data).encode())
+        request = session_pb2.EmitEventRequest(session_id=SESSION, event=event, epoch=lease.epoch)
+        await brain.EmitEvent(request)
+    out = tmp_path / "out"
+    ended = await carpal("session", "files", SESSION, "--out", str(out))
+    assert ended.code == 0, ended.stderr
+    found = [path for path in tmp_path.joinpath("out").rglob("*") if path.is_file()]
+    assert found == [out / "shell/deep/a"]
+    assert found[0].read_bytes() == content
+    assert "1 files in" in ended.stderr
+    assert "4 without their contents" in ended.stderr
+    again = await carpal("session", "files", SESSION, "--out", str(out))
+    assert again.code == 2
+    assert "is there; name a new folder" in again.stderr
