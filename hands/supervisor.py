@@ -36,7 +36,7 @@ if __name__ == "__main__":
     # Under -I nothing but the standard library is found; our own files follow it.
     sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from hands.inside import crowd, relay, tree
+from hands.inside import crowd, filtered, relay, tree
 from hands.inside.call import NEVER, START_LIMIT, Call, Event, Place
 from hands.inside.deadline import Deadline
 from hands.inside.fault_points import FOLDER, point
@@ -432,6 +432,7 @@ def main() -> None:
     # It has a network of its own, and no way out of it but the daemon's forwarder.
     parser.add_argument("--egress", action="store_true")
     parser.add_argument("--sealed", action="store_true")  # what it runs is of its own user
+    parser.add_argument("--filter", type=Path)  # of system calls, for it and all that it runs
     given = parser.parse_args()
     os.environ.pop(FOLDER, None)  # what runs in the hand is not told of it
     os.umask(0o022)
@@ -445,6 +446,8 @@ def main() -> None:
     tree.become_subreaper()
     if given.sealed:
         tree.seal()
+    if given.filter:
+        filtered.apply(given.filter)
     os.chdir("/")
     Supervisor(
         listener,

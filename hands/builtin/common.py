@@ -11,7 +11,7 @@ from carpal.errors import invalid
 from hands.api import Order
 from hands.inside.schema import check
 from hands.inside.shell import ALWAYS
-from hands.isolation import uids
+from hands.isolation import disk, uids
 
 WORKSPACE: dict[str, Any] = {
     "type": "string",
@@ -33,6 +33,8 @@ INSIDE = {
     "tmp": "/tmp",  # noqa: S108 - its own
 }
 """Where a hand in a sandbox or a container sees what is its own."""
+_OWN_DISK = 24 * 1024 * 1024
+"""Bytes for what the supervisor itself keeps, where the hand's disk is limited."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED = ("CARPAL_", "LD_")
 """Prefixes of variables that are ours, or that would change what our own program is."""
@@ -87,6 +89,24 @@ def settle(order: Order, workspace: Path | None) -> int:
         (order.folder / name).mkdir(mode=0o755, exist_ok=True)
         uids.give(order.folder / name, uid)
     return uid
+
+
+def files(order: Order, uid: int, gid: int) -> Path:
+    """Where the hand's home, tmp and workspace are: on a disk of its own, where that is limited.
+
+    Needs root then. What is mounted is unmounted by `disk.unmount_below`.
+    """
+    size = int(order.limits.get("disk_bytes", 0))
+    if not size:
+        return order.folder
+    disk.mount(order.folder, _OWN_DISK, uid, gid)
+    made = order.folder / "disk"
+    made.mkdir()
+    disk.mount(made, size, uid, gid)
+    for name in ("home", "tmp", "workspace"):
+        (made / name).mkdir(mode=0o755)
+        os.chown(made / name, uid, gid)
+    return made
 
 
 def environment(order: Order) -> dict[str, str]:

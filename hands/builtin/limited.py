@@ -27,9 +27,14 @@ class LimitedHand(SupervisedHand):
         """The hand whose supervisor listens in `folder`. Raises HandLost."""
         hand = await cls.connect(folder, pulse)
         assert isinstance(hand, cls)
-        hand.group, hand.memory_bytes = group, int(memory_bytes)
-        hand._killed = group.out_of_memory()
+        hand.memory_bytes = int(memory_bytes)
+        hand.follow(group)
         return hand
+
+    def follow(self, group: Group) -> None:
+        """It is in this group; what was killed in it before is of no call to come."""
+        self.group = group
+        self._killed = group.out_of_memory()
 
     async def attach(self, call_id: str) -> AsyncIterator[Step]:
         """As every hand's; a result says when the kernel killed for want of memory meanwhile."""

@@ -13,12 +13,10 @@ from hands.api import Order, ProvisionFailed
 from hands.builtin import common, egress
 from hands.forwarder.rules import Rule
 from hands.inside.shell import ALWAYS
-from hands.isolation import bwrap, disk, launch
+from hands.isolation import bwrap, launch
 from hands.isolation.cgroups import Group
 
 _SUPERVISOR = Path(__file__).resolve().parents[1] / "supervisor.py"
-_OWN_DISK = 24 * 1024 * 1024
-"""Bytes for what the supervisor itself keeps, where the hand's disk is limited."""
 
 
 async def sandboxed(
@@ -35,15 +33,7 @@ async def sandboxed(
     size = int(order.limits.get("disk_bytes", 0))
     uid = common.settle(order, bound)
     gid = _gid(uid, bound)
-    files = order.folder
-    if size:
-        disk.mount(order.folder, _OWN_DISK, uid, gid)
-        files = order.folder / "disk"
-        files.mkdir()
-        disk.mount(files, size, uid, gid)
-        for name in ("home", "tmp", "workspace"):
-            (files / name).mkdir(mode=0o755)
-            os.chown(files / name, uid, gid)
+    files = common.files(order, uid, gid)
     memory = order.limits.get("memory_bytes", float("inf"))
     name, _, value = mark.partition("=")
     box = bwrap.Sandbox(

@@ -1,7 +1,7 @@
 """A daemon's hand service in a process of its own, to be killed: requests in, replies out.
 
 `python -m tests.hands.daemon_child STATE`; each message is four bytes of
-length and a protobuf.
+length and a protobuf. With CARPAL_TEST_ENGINE, an engine's address, there are container hands too.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from carpal.v1 import orchestrator_pb2 as pb
 from hands import dispatch
+from hands.builtin.container import ContainerType
 from tests.hands.place import open_place
 
 
@@ -26,7 +27,9 @@ async def main(state: Path) -> None:
             data = reply.SerializeToString()
             os.write(1, struct.pack(">I", len(data)) + data)
 
-    async with open_place(state, end=False) as place, asyncio.TaskGroup() as group:
+    engine = os.environ.get("CARPAL_TEST_ENGINE")
+    more = {"container": ContainerType(engine)} if engine else {}
+    async with open_place(state, end=False, more=more) as place, asyncio.TaskGroup() as group:
         os.write(1, struct.pack(">I", 0))
         while True:
             try:

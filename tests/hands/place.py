@@ -4,12 +4,13 @@ import asyncio
 import errno
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from carpal.v1 import hand_pb2 as pb
+from hands.api import HandType
 from hands.builtin.process import ProcessType, mark
 from hands.inside import tree
 from hands.inventory import Inventory, open_inventory
@@ -47,12 +48,20 @@ class Place:
         assert all(step.HasField("progress") for step in steps[:-1])
         return steps[-1].result
 
-    async def hand(self, deadline: float = 60.0, **config: object) -> str:
-        """A new process hand's id."""
+    async def hand(
+        self,
+        deadline: float = 60.0,
+        *,
+        type: str = "process",
+        limits: Mapping[str, float] | None = None,
+        **config: object,
+    ) -> str:
+        """A new hand's id."""
         request = pb.ProvisionRequest(
             driver=self.driver(),
             hand_id=self.new_id("h"),
-            type="process",
+            type=type,
+            limits=pb.Limits(**(limits or {})),  # type: ignore[arg-type]
             config=json.dumps(config).encode(),
         )
         request.orphan_deadline.FromNanoseconds(int(deadline * 1e9))
@@ -151,6 +160,7 @@ async def open_place(
     hands_max: int = 8,
     end: bool = True,
     process: ProcessType | None = None,
+    more: Mapping[str, HandType] | None = None,
 ) -> AsyncIterator[Place]:
     """A service on a state folder. With `end`, every hand's processes are killed afterwards."""
     state.mkdir(exist_ok=True)
@@ -158,7 +168,7 @@ async def open_place(
     try:
         async with open_inventory(
             journal=journal,
-            types={"process": process or ProcessType()},
+            types={"process": process or ProcessType(), **(more or {})},
             folder=state / "hands",
             boot_id=boot_id,
             hands_max=hands_max,
