@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from carpal.errors import CarpalError
 from carpal.v1 import types_pb2
@@ -44,7 +45,7 @@ async def _put(change: FileChange, hand_folder: Path, blobs: Blobs, session_id: 
     try:
         with _folder(hand_folder) as folder:
             with _regular(folder, name) as content:
-                await blobs.write(session_id, Path(f"/proc/self/fd/{content}"), info)
+                await blobs.write(session_id, content, info)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=folder)
     except (CarpalError, OSError) as error:
@@ -65,13 +66,11 @@ def _folder(hand_folder: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _regular(folder: int, name: str) -> Iterator[int]:
+def _regular(folder: int, name: str) -> Iterator[IO[bytes]]:
     """A file, and no link, pipe or device in its place."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     handle = os.open(name, flags, dir_fd=folder)
-    try:
+    with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(f"{name} is no file")
-        yield handle
-    finally:
-        os.close(handle)
+        yield file

@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -28,10 +29,10 @@ class Taking(Blobs):
         self.refusal = refusal
         self.taken: list[tuple[str, bytes]] = []
 
-    async def write(self, session_id: str, path: Path, info: types_pb2.BlobInfo) -> None:
+    async def write(self, session_id: str, file: IO[bytes], info: types_pb2.BlobInfo) -> None:
         if self.refusal:
             raise self.refusal
-        self.taken.append((session_id, path.read_bytes()))
+        self.taken.append((session_id, file.read()))
 
 
 def folder(tmp_path: Path) -> Path:
