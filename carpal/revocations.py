@@ -66,6 +66,11 @@ class Revocations:
         if told.version < self.version:
             raise _refused(f"it is older ({told.version}) than the one held ({self.version})")
         if told.version == self.version:
+            # It says nothing new, but another CA may sign it by now, and the one before be gone.
+            for row in told.revocations:
+                known = self._revoked.get(row.identity)
+                if known is not None and known.before == row.before:
+                    self._revoked[row.identity] = row
             return False
         self.version = told.version
         self._revoked = {row.identity: row for row in told.revocations}
@@ -89,12 +94,13 @@ def is_server(uri: str) -> bool:
 
 def revoked(row: types_pb2.Revocation) -> CarpalError:
     """The refusal of an identity, with the authority's own word on it."""
+    proofs = {"proof": row.signature, "proof_before": row.signature_before}
     return refuse(
         Reason.IDENTITY_REVOKED,
         f"{row.identity} is revoked" + (f" ({row.reason})" if row.reason else ""),
         identity=row.identity,
         before=str(row.before.seconds),
-        proof=base64.b64encode(row.signature).decode(),
+        **{name: base64.b64encode(proof).decode() for name, proof in proofs.items() if proof},
     )
 
 
@@ -109,6 +115,7 @@ def proves(error: CarpalError, identity: Identity, ca: bytes) -> bool:
         row = types_pb2.Revocation(
             identity=error.fields.get("identity", ""),
             signature=base64.b64decode(error.fields.get("proof", ""), validate=True),
+            signature_before=base64.b64decode(error.fields.get("proof_before", ""), validate=True),
         )
         row.before.FromSeconds(int(error.fields.get("before", "")))
     except (ValueError, binascii.Error):
@@ -118,9 +125,15 @@ def proves(error: CarpalError, identity: Identity, ca: bytes) -> bool:
 
 def believed(rows: Iterable[types_pb2.Revocation], ca: bytes) -> list[types_pb2.Revocation]:
     """Those that one of the CAs in PEM `ca` signed, one by one."""
-    return [
-        row for row in rows if check_revocation(ca, row.identity, row.before.seconds, row.signature)
-    ]
+
+    def is_true(row: types_pb2.Revocation) -> bool:
+        return any(
+            check_revocation(ca, row.identity, row.before.seconds, signature)
+            for signature in (row.signature, row.signature_before)
+            if signature
+        )
+
+    return [row for row in rows if is_true(row)]
 
 
 def _refused(why: str) -> CarpalError:

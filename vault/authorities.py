@@ -32,6 +32,8 @@ class Authorities:
     """The next one while prepared, the one before while switched."""
     cross: x509.Certificate | None = None
     """The next CA's name and key, signed by the one before."""
+    before: ca.Authority | None = None
+    """The one before, while switched, with its key: some know only that."""
 
     @property
     def roots(self) -> tuple[x509.Certificate, ...]:

@@ -114,7 +114,7 @@ class VaultFiles:
             raise _bad(self.cross, "is missing or damaged", "restore it") from None
         if step == Phase.PREPARED:
             return Authorities(Phase.PREPARED, before, following.certificate, cross)
-        return Authorities(Phase.SWITCHED, following, before.certificate, cross)
+        return Authorities(Phase.SWITCHED, following, before.certificate, cross, before)
 
     def rollover_step(self) -> str:
         """What `rollover.json` says; empty when it is not there."""

@@ -81,7 +81,8 @@ class Revoker:
 
     def signed_list(self) -> types_pb2.SignedBytes:
         """The list of now, signed by the CA that signs certificates now."""
-        authority, now = self._signer.authorities().signing, self._now()
+        authorities, now = self._signer.authorities(), self._now()
+        authority, before = authorities.signing, authorities.before
         version = max(1, self._store.revocations_version())
         if self._listed is not None:
             known, signer, issued, answer = self._listed
@@ -89,16 +90,22 @@ class Revoker:
                 return answer
         told = pb.RevocationList(version=version, issued=_timestamp(now))
         kept: dict[tuple[bytes, str, int], bytes] = {}
-        for row in self._store.revocations_since(int((now - _LISTED).timestamp())):
-            key = (authority.der, row.identity, row.before)
+
+        def word(by: ca.Authority) -> bytes:
+            key = (by.der, row.identity, row.before)
             kept[key] = self._signatures.get(key) or revocation_signature(
-                authority.key, row.identity, row.before
+                by.key, row.identity, row.before
             )
+            return kept[key]
+
+        for row in self._store.revocations_since(int((now - _LISTED).timestamp())):
             told.revocations.add(
                 identity=row.identity,
                 before=Timestamp(seconds=row.before),
                 reason=row.reason,
-                signature=kept[key],
+                signature=word(authority),
+                # A machine that did not renew since the switch knows only the CA before.
+                signature_before=b"" if before is None else word(before),
             )
         self._signatures = kept
         answer = signed.sign(authority.key, authority.pem, told.SerializeToString())

@@ -751,6 +751,7 @@ class Revocation(_message.Message):
     BEFORE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
+    SIGNATURE_BEFORE_FIELD_NUMBER: _builtins.int
     identity: _builtins.str
     """SPIFFE URI."""
     reason: _builtins.str
@@ -758,6 +759,10 @@ class Revocation(_message.Message):
     """ECDSA by the CA's own key over identity and second, for whoever is told of
     it without the list; see `carpal/proof.py`. A refusal as IDENTITY_REVOKED
     carries them as `identity`, `before` and, in base64, `proof`.
+    """
+    signature_before: _builtins.bytes
+    """The same by the CA before, while one replaces the other, for whoever does not
+    know the new one yet; else empty. In a refusal it is `proof_before`.
     """
     @_builtins.property
     def before(self) -> _timestamp_pb2.Timestamp:
@@ -772,10 +777,11 @@ class Revocation(_message.Message):
         before: _timestamp_pb2.Timestamp | None = ...,
         reason: _builtins.str = ...,
         signature: _builtins.bytes = ...,
+        signature_before: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "identity", b"identity", "reason", b"reason", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "identity", b"identity", "reason", b"reason", "signature", b"signature", "signature_before", b"signature_before"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -14,9 +14,10 @@ from click.testing import CliRunner
 from cryptography import x509
 
 from carpal.client import dial, rpc_errors
-from carpal.errors import CarpalError
+from carpal.errors import CarpalError, from_status, to_status
 from carpal.identity import Role, verified_identity
 from carpal.proof import Token, ca_pin
+from carpal.revocations import Revocations, believed, proves
 from carpal.server import serve
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, Shown, new_key, server_credentials
@@ -33,6 +34,8 @@ from vault.authorities import Phase
 from vault.ca import Claims
 from vault.cli import vault
 from vault.files import RETIRING, Following, VaultFiles
+from vault.revoking import Revoker
+from vault.signing import Signer
 from vault.store import Store
 
 WAIT = 10.0 * SCALE
@@ -204,6 +207,53 @@ async def test_a_revocation_is_taken_also_when_the_next_authority_signs_the_list
         with pytest.raises(CarpalError) as caught:
             held.check(daemon.identity())
         assert caught.value.reason is Reason.IDENTITY_REVOKED
+
+
+@pytest.mark.parametrize("seen_after", range(3))
+@pytest.mark.parametrize("revoked_after", range(3))
+def test_a_daemon_that_knows_only_the_old_authority_believes_that_it_is_revoked_in_every_phase(
+    files: VaultFiles, revoked_after: int, seen_after: int
+) -> None:
+    """Whether it is revoked first or the CA is replaced first; it did not renew since."""
+    thief = files.state.parent / "stolen" / "identity"
+    setup.issue(files, Claims(Role.DAEMON, "build-1", "default"), IdentityFiles(thief), now)
+    me, held = IdentityFiles(thief).identity(), Revocations()
+    steps: list[Callable[[], object]] = [
+        lambda: rollover.prepare(files, now),
+        lambda: rollover.switch(files),
+    ]
+    with closing(Store(files.store)) as store:
+        revoker = Revoker(Signer(Following(files), store, now), store, now)
+        for phase in range(max(revoked_after, seen_after) + 1):
+            if phase:
+                steps[phase - 1]()
+            if phase == revoked_after:
+                setup.revoke(files, Role.DAEMON, "build-1", "stolen", now)
+                setup.revoke(files, Role.BRAIN, "b", "", now)
+            held.take(revoker.signed_list(), files.load_authorities().bundle)
+    with pytest.raises(CarpalError) as caught:
+        held.check(me)
+    refusal = from_status(to_status(caught.value))
+    old = IdentityFiles(thief).ca.read_bytes()
+    assert proves(refusal, me, old)
+    assert believed(held.servers(), old), "nor does it obey a brain that is revoked"
+    assert believed(held.servers(), files.load_authorities().signing.pem)
+
+
+def test_after_retire_those_who_know_only_the_new_authority_believe_what_was_revoked_before(
+    files: VaultFiles,
+) -> None:
+    held = Revocations()
+    with closing(Store(files.store)) as store:
+        revoker = Revoker(Signer(Following(files), store, now), store, now)
+        setup.revoke(files, Role.BRAIN, "b", "", now)
+        held.take(revoker.signed_list(), files.load_authorities().bundle)
+        rollover.prepare(files, now)
+        rollover.switch(files)
+        after = rollover.retire(files, now)
+        assert not believed(held.servers(), after.bundle)
+        assert not held.take(revoker.signed_list(), after.bundle), "it is no news"
+    assert believed(held.servers(), after.bundle)
 
 
 def _next(certificate: x509.Certificate | None) -> x509.Certificate:
