@@ -147,7 +147,7 @@ def diagnose(
         expired, early = identity.expired(now), identity.not_yet_valid(now)
         # Of one that is outside its dates, it is said first whether it is of ours at all.
         moment = min(max(now, identity.not_before), identity.not_after - timedelta(seconds=1))
-        verified_identity(certificate, ca, moment)
+        _check_authority(certificate, ca, moment)
         revocations.check(identity)
         if not (expired or early):
             return None
@@ -159,6 +159,18 @@ def diagnose(
         )
     except CarpalError as error:
         return error
+
+
+def _check_authority(certificate: bytes, ca: bytes, moment: datetime) -> None:
+    try:
+        verified_identity(certificate, ca, moment)
+    except CarpalError:
+        raise refuse(
+            Reason.IDENTITY_INVALID,
+            f"the certificate of {identity_of(certificate).uri} is by no authority that is "
+            "trusted here: it was replaced and retired, or is another vault's",
+            action="enrol anew, with a new token of `carpal fleet token`",
+        ) from None
 
 
 def _shown(certificate: bytes) -> tuple[Identity, x509.Certificate]:

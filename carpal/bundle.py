@@ -7,6 +7,8 @@ whoever has a leaf of the new CA, lets TLS itself find the way from the old root
 so that one who slept through the change gets in, and learns of it. Pure.
 """
 
+from contextlib import suppress
+
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
@@ -40,6 +42,16 @@ def is_by_newest(chain: bytes, bundle: bytes) -> bool:
     """
     leaves, roots = _certificates(chain), _certificates(bundle)
     return not (leaves and roots) or _issued(leaves[0], roots[0])
+
+
+def key_ids(bundle: bytes) -> frozenset[str]:
+    """The keys of the CAs in a PEM bundle, as `Identity.authority` names them."""
+    kind = x509.SubjectKeyIdentifier
+    found = []
+    for root in _certificates(bundle):
+        with suppress(x509.ExtensionNotFound):
+            found.append(root.extensions.get_extension_for_class(kind).value.digest.hex())
+    return frozenset(found)
 
 
 def _is_vouched_for(

@@ -1,6 +1,7 @@
 """Channels: dial a peer over mutual TLS and say in words when it fails."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -190,6 +191,8 @@ def from_rpc(error: grpc.RpcError, peer: str) -> CarpalError:
         return refuse(Reason.UNREACHABLE, f"{peer} does not answer (the connection broke)")
     wrapped = from_status(status_pb2.Status(code=error.code().value[0], message=details))
     if wrapped.reason is Reason.UNREACHABLE:
+        if _REFUSED.match(details):
+            return refuse(Reason.UNREACHABLE, f"{peer} closes connections", action=_IF_IT_RUNS)
         for sign, (why, action) in _NO_WAY.items():
             if sign in details:
                 return refuse(Reason.UNREACHABLE, f"{peer} {why}", action=action)
@@ -199,7 +202,18 @@ def from_rpc(error: grpc.RpcError, peer: str) -> CarpalError:
     return wrapped
 
 
-_CHECK_BOTH = "check the address, and that the identity is of the same vault"
+_REFUSED = re.compile(r"failed to connect .*(Socket closed|Connection reset by peer)\Z", re.DOTALL)
+"""TLS has no words for a client's certificate that is refused: the server hangs up."""
+_IF_IT_RUNS = (
+    "check that it runs; if it does, it refuses the certificate used here, perhaps as its "
+    "authority was retired: ask `carpal hand diagnose`, or `carpal vault ca status` on the vault's "
+    "machine"
+)
+_CHECK_BOTH = (
+    "check the address, and that the identity is of the same vault; if the authority was replaced "
+    "while this machine was away, it needs a new token (`carpal fleet token`), a server "
+    "`carpal vault issue`"
+)
 _NO_WAY = {
     "HTTP proxy returned response code 407": (
         "cannot be reached: the HTTP proxy asks for a user and a password",

@@ -5,6 +5,7 @@ DNS SAN, `<role>.<trust-domain>`, and in its subject CN=name, O=workspace and
 OU=pool. Roles that serve every workspace have neither O nor OU.
 """
 
+import logging
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,6 +19,8 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from carpal.errors import CarpalError, invalid, refuse
 from carpal.ids import check_name
 from carpal.status import Reason
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_TRUST_DOMAIN = "carpal.internal"
 
@@ -56,6 +59,8 @@ class Identity:
     not_before: datetime
     not_after: datetime
     serial: int
+    authority: str = ""
+    """Which CA's key signed it, in hex; empty when it does not say so."""
 
     @cached_property
     def uri(self) -> str:
@@ -142,6 +147,7 @@ def identity_in(certificate: x509.Certificate) -> Identity:
         not_before=certificate.not_valid_before_utc,
         not_after=certificate.not_valid_after_utc,
         serial=certificate.serial_number,
+        authority=_authority(certificate),
     )
 
 
@@ -173,7 +179,10 @@ def verified_identity(chain: bytes, ca: bytes, now: datetime) -> Identity:
     try:
         verifier.verify(leaf, others)
     except VerificationError as error:
-        raise _refused(f"it does not chain to a trusted CA ({error})") from None
+        _log.debug("a chain was refused", extra={"why": str(error)})  # in the library's words
+        over = leaf.not_valid_after_utc <= now or now < leaf.not_valid_before_utc
+        when = f", or is not valid at {now:%F %TZ}" if over else ""
+        raise _refused(f"it does not chain to an authority that is trusted here{when}") from None
     return identity_in(leaf)
 
 
@@ -182,6 +191,14 @@ def _certificates(pem: bytes) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(pem)
     except (ValueError, x509.InvalidVersion):
         raise _refused("it is not a PEM certificate") from None
+
+
+def _authority(certificate: x509.Certificate) -> str:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier)
+    except (x509.ExtensionNotFound, ValueError):
+        return ""
+    return (found.value.key_identifier or b"").hex()
 
 
 def _attribute(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 from google.protobuf.message import DecodeError
 
+from carpal.bundle import key_ids
 from carpal.errors import CarpalError, refuse
 from carpal.identity import Identity, Role, identity_uri
 from carpal.proof import check_revocation
@@ -33,6 +34,10 @@ class Revocations:
         self.version = 0
         """Of the list that is in force; 0 while none is."""
         self._revoked: dict[str, types_pb2.Revocation] = {}
+        self._authorities: frozenset[str] = frozenset()
+        """Those that are trusted, by key."""
+        self._retired: frozenset[str] = frozenset()
+        """Those that were, since this process began; one that is unknown may be the next."""
         self._changed: list[Callable[[], None]] = []
 
     def on_change(self, changed: Callable[[], None]) -> None:
@@ -40,10 +45,29 @@ class Revocations:
         self._changed.append(changed)
 
     def check(self, identity: Identity) -> None:
-        """IDENTITY_REVOKED when the certificate is."""
+        """IDENTITY_REVOKED when the certificate is; CERTIFICATE_ENDING when its CA was retired.
+
+        The latter is of a connection from before: whoever has renewed since dials anew.
+        """
         found = self._revoked.get(identity.uri)
         if found is not None and covers(found, identity):
             raise revoked(found)
+        if identity.authority in self._retired:
+            raise refuse(
+                Reason.CERTIFICATE_ENDING,
+                f"the certificate of {identity.uri} is by an authority that was retired",
+                action="dial anew with a newer one; if there is none, enrol with a new token",
+            )
+
+    def trust(self, bundle: bytes) -> None:
+        """These CAs, PEM, are trusted from now on: what others of before let in is ended."""
+        authorities = key_ids(bundle)
+        retired = (self._retired | self._authorities) - authorities
+        self._authorities = authorities
+        if retired != self._retired:
+            self._retired = retired
+            for changed in self._changed:
+                changed()
 
     def servers(self) -> list[types_pb2.Revocation]:
         """Those of servers, which daemons meet; no tenant's own are among them."""

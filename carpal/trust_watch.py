@@ -123,6 +123,7 @@ class TrustWatch:
         held = await asyncio.to_thread(self._files.ca.read_bytes)
         told = trusted(answer.ca_bundle, answer.cross_certificates, held)
         news = self.revocations.take(answer.revocations, told)
+        self.revocations.trust(told)
         if news:
             _log.info("revocations changed", extra={"version": self.revocations.version})
         if news or told != held:  # what is kept must be by one that is trusted then

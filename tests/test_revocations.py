@@ -137,6 +137,28 @@ def test_a_refusal_as_revoked_carries_the_authoritys_word_and_nothing_less_prove
         assert not proves(told, me, pki.ca_pem), changed
 
 
+def test_what_a_retired_authority_let_in_is_ended_and_what_an_unknown_one_signed_is_not(
+    pki: Pki, tmp_path: Path
+) -> None:
+    """TLS let in whoever is connected; one that is unknown here may be the next."""
+    following = Pki(tmp_path / "next")
+    old, new = pki.issue(Role.DAEMON, "d").identity(), following.issue(Role.DAEMON, "d").identity()
+    held, looks = Revocations(), list[int]()
+    held.on_change(lambda: looks.append(1))
+    for bundle in (pki.ca_pem, pki.ca_pem + following.ca_pem):
+        held.trust(bundle)
+        held.check(old)
+        held.check(new)
+    assert not looks
+    for _ in range(2):
+        held.trust(following.ca_pem)
+        held.check(new)
+        with pytest.raises(CarpalError, match="was retired") as caught:
+            held.check(old)
+        assert caught.value.reason is Reason.CERTIFICATE_ENDING, "to be opened again"
+    assert len(looks) == 1
+
+
 def test_daemons_are_told_of_servers_and_of_no_tenants_own(pki: Pki) -> None:
     held = Revocations()
     names = [pki.issue(role, "x").identity().uri for role in Role]

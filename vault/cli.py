@@ -127,7 +127,7 @@ def issue(
 
 
 @vault.command()
-@click.argument("role", type=click.Choice(list(Role)))
+@click.argument("role", type=click.Choice([str(role) for role in Role]))
 @click.argument("name")
 @click.option("--reason", default="", help="Why; whoever is refused is shown it.")
 @_STATE

@@ -153,7 +153,8 @@ class VaultService(vault_pb2_grpc.VaultServicer):
     async def look(self) -> None:
         """Take the revocations as they are in the store now."""
         told = await self._do(self._revoker.signed_list)
-        self.revocations.take(told, self._signer.authorities().bundle)
+        self.revocations.take(told, self.bundle)
+        self.revocations.trust(self.bundle)
 
     @property
     def bundle(self) -> bytes:

@@ -1,6 +1,7 @@
 """A link lasts no longer than the daemon's certificate is good: dates and revocation."""
 
 import asyncio
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,17 +10,18 @@ import pytest
 from carpal.client import dial, rpc_errors
 from carpal.errors import CarpalError
 from carpal.identity import Role
-from carpal.revocations import Revocations
+from carpal.revocations import Revocations, is_server
 from carpal.status import Reason
 from carpal.tls import IdentityFiles
 from carpal.v1 import orchestrator_pb2 as pb
 from carpal.v1 import orchestrator_pb2_grpc
 from tests.brain.serving import Daemon, brain, linked
 from tests.brain.stage import WAIT
+from tests.hands.place import until
 from tests.pace import SCALE
 from tests.sessiond.serving import Serving
 from tests.test_revocations import LATER, listed
-from tests.world import world
+from tests.world import World, world
 
 CUT = 5.0 * SCALE
 """Seconds from a revocation to the end of what it ends."""
@@ -88,3 +90,58 @@ async def test_a_daemon_that_an_operator_revokes_ends_within_five_seconds_and_sa
             code = await daemon.process.wait()
         assert code == 78
         assert "is revoked (sold)" in daemon.log.read_text()
+
+
+@pytest.mark.slow
+async def test_a_stolen_machine_that_is_revoked_right_after_a_switch_ends_within_five_seconds(
+    tmp_path: Path,
+) -> None:
+    """As the how-to has it for a key in wrong hands: it knows only the authority before."""
+    async with world(tmp_path / "state") as it:
+        daemon = it.running["daemon"]
+        await replace_authority(it)
+        await it.run("vault", "revoke", "daemon", "daemon-1", "--state-dir", str(it.state))
+        async with asyncio.timeout(CUT):
+            assert await daemon.process.wait() == 78
+
+
+@pytest.mark.slow
+async def test_who_is_cut_off_by_a_retirement_loses_its_link_within_five_seconds_and_is_told_why(
+    tmp_path: Path,
+) -> None:
+    """The operator who typed it goes on, and so do the servers."""
+    async with world(tmp_path / "state") as it:
+        daemon = it.running["daemon"]
+        assert "connected" in await fleet(it)
+        await replace_authority(it)
+        where = ("--state-dir", str(it.state))
+        said = await it.run("vault", "ca", "retire", "--yes", *where)
+        assert "spiffe://carpal.internal/daemon/daemon-1 is cut off" in said
+        assert "spiffe://carpal.internal/operator/operator anew" in said
+
+        def log() -> str:
+            return daemon.log.read_text()
+
+        async with asyncio.timeout(CUT):
+            await until(lambda: "by an authority that was retired" in log(), "it is still linked")
+        assert "connected" not in await fleet(it)
+        await until(lambda: "carpal hand diagnose" in log(), "it is not told what to look at")
+        assert daemon.child.is_alive()
+
+
+async def replace_authority(it: World) -> None:
+    """Prepare, switch, and wait until the servers have renewed."""
+    where = ("--state-dir", str(it.state))
+    await it.run("vault", "ca", "prepare", *where)
+    await it.run("vault", "ca", "switch", *where)
+    async with asyncio.timeout(CUT):
+        while True:
+            told = json.loads(await it.run("vault", "ca", "status", "--json", *where))
+            if not any(is_server(uri) for uri in told["still_to_renew"]):
+                return
+
+
+async def fleet(it: World) -> str:
+    """What the operator sees of the daemons."""
+    sessiond = it.running["sessiond"].facts["address"]
+    return await it.run("fleet", "ls", "--state-dir", str(it.state), "--sessiond", sessiond)

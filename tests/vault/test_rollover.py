@@ -179,6 +179,8 @@ async def test_a_server_follows_the_authorities_without_a_restart(
         with pytest.raises(CarpalError) as caught:
             await asked(server.address, ada)
         assert caught.value.reason is Reason.UNREACHABLE
+        # A refusal by TLS has no words: the likely cause is named.
+        assert "carpal hand diagnose" in str(caught.value)
 
 
 async def asked(address: str, files: IdentityFiles) -> bool:
@@ -254,6 +256,12 @@ def test_after_retire_those_who_know_only_the_new_authority_believe_what_was_rev
         assert not believed(held.servers(), after.bundle)
         assert not held.take(revoker.signed_list(), after.bundle), "it is no news"
     assert believed(held.servers(), after.bundle)
+
+
+def test_a_server_is_revoked_by_the_command_of_the_how_to(files: VaultFiles) -> None:
+    state = ["--state-dir", str(files.state)]
+    ran = CliRunner().invoke(vault, ["revoke", "brain", "b", *state])
+    assert (ran.exit_code, ran.output) == (0, "revoked spiffe://x.example/brain/b\n")
 
 
 def _next(certificate: x509.Certificate | None) -> x509.Certificate:
