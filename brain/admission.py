@@ -65,8 +65,9 @@ class Admission:
                 f"hello says {hello.daemon_id!r}, the certificate {name!r}",
             )
         check_hello(hello)
-        for why in keep_good(hello):
-            log.warning("a type is not offered", extra={"daemon": name, "why": str(why)})
+        if why := keep_good(hello):
+            said = {"daemon": name, "types": len(why), "why": str(why[0])}
+            log.warning("types are not offered", extra=said)
         new = _machine(hello, hello.last_epoch)
         with self._newest(link):
             asked = self._first(name)

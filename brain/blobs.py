@@ -5,10 +5,10 @@ one of the session's hands there mounts that very blob. Nothing else is open to
 it, however it asks.
 """
 
-import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
+from brain.log import entry_of
 from carpal.client import held, rpc_errors
 from carpal.errors import CarpalError, invalid, refuse
 from carpal.identity import Identity
@@ -91,7 +91,7 @@ class BlobRelay:
         if await self._workspace(session_id) != daemon.workspace:
             return []
         async for event in self._events(session_id):
-            data = json.loads(event.data or b"{}")
+            data = entry_of(event).data
             hand_id = str(data.get("hand_id"))
             if event.type != _REQUESTED:
                 hands.pop(hand_id, None)

@@ -1,13 +1,13 @@
 """Reading requests: what is missing or malformed is refused here, naming the field. Pure."""
 
 import hashlib
-import json
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 
 from carpal.errors import invalid, refuse
 from carpal.ids import check_id
+from carpal.json_in import read_object
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from hands.api import Call, Description
@@ -37,7 +37,7 @@ def driver(request: pb.Driver, workspace: str) -> pb.Driver:
 
 def config(data: bytes) -> dict[str, Any]:
     """A provision's config; empty means {}."""
-    return _object("config", data or b"{}", Reason.INVALID_FIELD)
+    return read_object(data or b"{}", "config")
 
 
 def limits(request: pb.Limits) -> dict[str, float]:
@@ -75,7 +75,7 @@ def call(request: pb.ExecuteRequest, description: Description) -> Call:
         )
     if len(request.input) > INPUT_MAX:
         raise _bad_input("input", f"has more than {INPUT_MAX} bytes")
-    given = _object("input", request.input, Reason.INPUT_INVALID)
+    given = read_object(request.input, "input", reason=Reason.INPUT_INVALID)
     problem = schema.check(tool.input_schema, given) or toolset.check_more(tool.name, given)
     if problem:
         raise _bad_input(problem.field, problem.text)
@@ -85,13 +85,3 @@ def call(request: pb.ExecuteRequest, description: Description) -> Call:
 
 def _bad_input(field: str, text: str) -> Exception:
     return refuse(Reason.INPUT_INVALID, f"{field}: {text}", field=field)
-
-
-def _object(field: str, data: bytes, reason: Reason) -> dict[str, Any]:
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise refuse(reason, f"{field}: is not JSON: {error}", field=field) from None
-    if not isinstance(value, dict):
-        raise refuse(reason, f"{field}: must be a JSON object", field=field)
-    return value

@@ -126,7 +126,12 @@ async def test_input_that_does_not_fit_is_refused_by_field_and_nothing_runs_h22(
     assert not (place.inventory.folder_of(hand) / "workspace/ran").exists()
 
 
-@pytest.mark.parametrize("data", [b"", b"nonsense", b"[1]", b"\xff", b'"text"', b"[" * 100_000])
+DEEP = b'{"command":"true","x":' + b"[" * 150 + b"]" * 150 + b"}"
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"nonsense", b"[1]", b"\xff", b'"text"', b"[" * 100_000, DEEP]
+)
 async def test_input_that_is_no_json_object_is_refused(
     place: Place, hand: str, data: bytes
 ) -> None:
