@@ -134,7 +134,7 @@ def refused(name: str, why: str) -> CarpalError:
         Reason.DAEMON_QUARANTINED,
         f"daemon {name} is quarantined: {why}",
         action=f"ask an operator to decide: `carpal fleet quarantine {name} --lift`, "
-        "or `carpal fleet revoke`",
+        f"or `carpal fleet revoke {name}`",
     )
 
 

@@ -6,6 +6,7 @@ signs gives the same certificate: one machine never looks like two.
 
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +53,13 @@ class Pending:
         """A new one that is not saved."""
         key = new_key()
         return cls(None, key, certificate_request(key))
+
+    def withdraw(self) -> None:
+        """It was refused for good; what else is pending stays."""
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            with suppress(OSError):  # others are pending
+                self.folder.parent.rmdir()
 
     def forget(self) -> None:
         """The identity is in place: what is pending, under any name, is of no more use."""

@@ -34,6 +34,7 @@ from carpal.status import Reason
 _log = logging.getLogger(__name__)
 
 _SCRATCH = ".candidate-"
+_NO_IDENTITY = "issue the identity first, with `carpal vault issue`; or give its --state-dir"
 _TURN = 10.0
 """Seconds that one writer of an identity waits for another: a renewal asks the vault meanwhile."""
 _TURN_LOOK = 0.02
@@ -397,7 +398,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise _bad(path, "does not exist", "enrol, or issue the identity first") from None
+        raise _bad(path, "does not exist", _NO_IDENTITY) from None
     except OSError as error:
         raise _bad(path, f"cannot be read ({error.strerror})") from None
 

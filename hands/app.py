@@ -73,6 +73,8 @@ async def run(
     files = HandFiles(config.state_dir)
     way = Way(config.proxy)
     standing = Standing(config.hands_max)
+    if token is None:
+        files.check_enrolled()
     async with AsyncExitStack() as held:
         held.enter_context(files.only_process())
         await held.enter_async_context(local.answering(files.folder, standing.row))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from carpal import config, logs, process
-from carpal.errors import Denied, Unreachable, refuse
+from carpal.errors import CarpalError, Denied, Unreachable, refuse
 from carpal.proof import TOKEN_MAX, Token, parse_token
 from carpal.proxy import Way
 from carpal.status import Reason
@@ -56,7 +56,10 @@ def enroll_command(state_dir: Path | None, config_file: Path | None, token_file:
     files = HandFiles(settings.state_dir)
     token = _read_token(token_file)
     with files.only_process():
-        enrolled = asyncio.run(enroll(token, files.identity_dir, Way(settings.proxy)))
+        try:
+            enrolled = asyncio.run(enroll(token, files.identity_dir, Way(settings.proxy)))
+        except CarpalError as error:
+            raise _already(files.identity, settings.state_dir, error) from None
     click.echo(f"enrolled as {enrolled.identity.uri}")
     click.echo(f"valid until {enrolled.identity.not_after:%F %T} UTC; it renews itself")
     click.echo(f"next: carpal hand run --state-dir {settings.state_dir}")
@@ -190,6 +193,17 @@ def serve(  # noqa: PLR0917 - click passes by name
     )
 
 
+def _already(there: IdentityFiles, state: Path, error: CarpalError) -> CarpalError:
+    """What is to be said when a token was refused where somebody enrolled before."""
+    if error.reason is not Reason.TOKEN_REFUSED or not there.exists():
+        return error
+    return refuse(
+        error.reason,
+        f"{error.message}; but {there.directory} is enrolled already, as {there.identity().name}",
+        action=f"just run `carpal hand run --state-dir {state}`, or make a new token to enrol anew",
+    )
+
+
 def _settings(state_dir: Path | None, config_file: Path | None) -> "HandConfig":
     """What `carpal hand run` would go by too."""
     from hands.app import HandConfig
@@ -202,7 +216,9 @@ def _asking(settings: "HandConfig") -> tuple[Path, str, Way]:
     from hands.enroll import Links, links_path
     from hands.files import HandFiles
 
-    folder = HandFiles(settings.state_dir).identity_dir
+    files = HandFiles(settings.state_dir)
+    files.check_enrolled()
+    folder = files.identity_dir
     return folder, Links.load(links_path(folder)).enrollment, Way(settings.proxy)
 
 

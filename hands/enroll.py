@@ -89,16 +89,19 @@ async def enroll(token: Token, identity_dir: Path, way: Way | None = None) -> En
     ca = _pem(authority)
     brain = _check_brain(token.address, b"".join(map(_pem, shown)), ca)
     pending = Pending.of(identity_dir, token.token_id)
-    async with dial_enrollment(token.address, brain.trust_domain, ca, proxy) as stub:
-        with rpc_errors(f"the brain at {token.address}{by(proxy)}"):
-            answer = await stub.Enroll(
-                pb.EnrollRequest(
-                    token_id=token.token_id,
-                    certificate_request=pending.request,
-                    proof=enrol_proof(token.secret, token.token_id, pending.request),
-                ),
-                timeout=_TIMEOUT,
-            )
+    request = pb.EnrollRequest(
+        token_id=token.token_id,
+        certificate_request=pending.request,
+        proof=enrol_proof(token.secret, token.token_id, pending.request),
+    )
+    try:
+        async with dial_enrollment(token.address, brain.trust_domain, ca, proxy) as stub:
+            with rpc_errors(f"the brain at {token.address}{by(proxy)}"):
+                answer = await stub.Enroll(request, timeout=_TIMEOUT)
+    except CarpalError as error:
+        if error.reason is Reason.TOKEN_REFUSED:
+            pending.withdraw()  # for good: its key is nobody's
+        raise
     held = _pinned(answer.ca_bundle, token.pins) or ca
     new = checked(_answer(answer, held), pending.key, utc_now())
     if new.identity.role is not Role.DAEMON:

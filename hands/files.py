@@ -29,6 +29,21 @@ class HandFiles:
         """Who the daemon is."""
         return IdentityFiles(self.identity_dir)
 
+    def check_enrolled(self) -> None:
+        """CONFIG_INVALID when nobody ever enrolled here; of what is damaged, loading it says more.
+
+        Makes nothing: the folder may be mistyped.
+        """
+        mine = self.identity
+        parts = (mine.key, mine.certificate, mine.ca, mine.candidate.directory)
+        if not any(path.exists() for path in parts):
+            raise refuse(
+                Reason.CONFIG_INVALID,
+                f"there is no identity in {self.identity_dir}: this machine is not enrolled",
+                action="run `carpal hand run --token-file FILE`, with a token of "
+                "`carpal fleet token`; if it is enrolled, give its --state-dir",
+            )
+
     @contextmanager
     def only_process(self) -> Iterator[None]:
         """Hold the folder; CONFIG_INVALID while another daemon does."""

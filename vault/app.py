@@ -50,6 +50,7 @@ def now() -> datetime:
 @contextmanager
 def open_service(files: VaultFiles, clock: Callable[[], datetime] = now) -> Iterator[VaultService]:
     """The service over the vault's own files, held against any second vault."""
+    files.load_authorities()  # before anything is made in a folder that may be mistyped
     with files.only_process():
         authorities = Following(files)
         with (

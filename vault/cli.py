@@ -75,8 +75,12 @@ def init(
     where = "" if state_dir is None else f" --state-dir {shlex.quote(str(state_dir))}"
     everyone = " ".join(f"{one.role} {one.name}" for one in holders)
     click.echo("next:")
-    for line in [*setup.next_commands(names), f"carpal vault issue {everyone}"]:
+    for line in setup.next_commands(names):
         click.echo(f"  {line}{where}")
+    click.echo(
+        f"not now, but should all of it be off for more than {hours} hours, then before the vault "
+        f"runs: carpal vault issue {everyone}{where}"
+    )
 
 
 @vault.command()

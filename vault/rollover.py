@@ -19,7 +19,7 @@ from carpal.errors import CarpalError, refuse
 from carpal.identity import Role
 from carpal.revocations import is_server
 from carpal.status import Reason
-from carpal.tls import key_pem, new_key, private_folder, write_file
+from carpal.tls import key_pem, new_key, write_file
 from vault import ca
 from vault.authorities import Authorities, Phase
 from vault.files import RETIRING, VaultFiles
@@ -156,7 +156,8 @@ def _path_length(certificate: x509.Certificate) -> int | None:
 @contextmanager
 def _alone(files: VaultFiles) -> Iterator[None]:
     """One command at a time; the vault itself only reads."""
-    private_folder(files.folder)
+    if not files.has_authority():
+        files.load_authorities()  # says so, and makes nothing
     descriptor = os.open(files.folder / "ca.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

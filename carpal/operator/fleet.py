@@ -28,6 +28,7 @@ from carpal.operator.connection import (
     vault_option,
 )
 from carpal.operator.events import printable, rfc3339
+from carpal.operator.exporting import check_free
 from carpal.operator.screen import notice
 from carpal.proof import SECRET_BYTES, Token
 from carpal.status import Reason
@@ -142,10 +143,18 @@ def _decide(
     "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     help="Write the token here, for its owner's eyes only, instead of to stdout.",
 )  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
 @operator_options
 @vault_option
 def token(
-    *, found: Found, name: str, pool: str, ttl: str, enroll: str | None, out: Path | None
+    *,
+    found: Found,
+    name: str,
+    pool: str,
+    ttl: str,
+    enroll: str | None,
+    out: Path | None,
+    force: bool,
 ) -> None:
     """Make a token with which one machine enrols, once.
 
@@ -157,6 +166,8 @@ def token(
     lifetime = parse_ttl(ttl)
     if enroll is not None:
         check_address(enroll, "--enroll")
+    if out is not None and not force:
+        check_free(out)  # before a token is made that nobody gets
 
     async def main(stop: asyncio.Event) -> None:
         taken = await _who_has(found, name)

@@ -33,7 +33,9 @@ def carpal(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]
 @pytest.mark.parametrize(
     ("arguments", "given", "code", "words"),
     [
-        (("run",), "", 2, "enrol"),
+        (("run",), "", 2, "carpal hand run --token-file FILE"),
+        (("diagnose",), "", 2, "carpal hand run --token-file FILE"),
+        (("retire", "--yes"), "", 2, "give its --state-dir"),
         (("run", "--label", "x"), "", 2, "KEY=VALUE"),
         (("run", "--config", "{tmp}/hand.toml"), "", 2, "unknown key 'hand_max'"),
         (("run", "--token-file", "{tmp}/nothing"), "", 2, "No such file"),
@@ -53,6 +55,7 @@ def test_bad_input_gets_one_line_and_a_documented_code(
     assert "Traceback" not in ran.stderr
     last = ran.stderr.strip().splitlines()[-1]
     assert last.startswith(("carpal: ", "Error: "))
+    assert not (tmp_path / "state").exists(), "a mistyped folder is not made"
 
 
 def test_a_journal_that_is_another_programs_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ async def test_a_used_token_is_refused_and_the_first_identity_stays(
     assert raised.value.reason is Reason.TOKEN_REFUSED
     assert raised.value.exit_code == 4
     assert IdentityFiles(identity_dir).load_valid().chain == before
+    assert names(identity_dir) == ["ca.pem", "cert.pem", "key.pem"], "no key of a refused request"
 
 
 async def test_two_machines_that_race_for_a_token_make_one_winner(

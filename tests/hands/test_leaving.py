@@ -78,3 +78,18 @@ async def test_a_token_of_one_pool_gives_no_certificate_of_another(
     with pytest.raises(CarpalError) as caught:
         await enroll(token, tmp_path / "third")
     assert caught.value.reason is Reason.TOKEN_REFUSED
+
+
+async def test_a_used_token_on_a_machine_that_is_enrolled_is_told_that_it_is_and_to_just_run(
+    domain: Trust, tmp_path: Path
+) -> None:
+    state, token = tmp_path / "machine", await domain.token("build-1")
+    command = Command(tmp_path)
+    enrol = ("hand", "enroll", "--state-dir", str(state), "--token-file", "-")
+    first = await command(*enrol, stdin=token.text())
+    assert first.code == 0, first.stderr
+    again = await command(*enrol, stdin=token.text())
+    assert again.code == 4
+    assert "is enrolled already, as build-1" in again.stderr
+    assert f"carpal hand run --state-dir {state}" in again.stderr
+    assert not (state / "hand" / "identity" / "pending").exists(), "nor is a key left there"

@@ -107,6 +107,19 @@ async def test_a_token_can_go_to_a_file_for_its_owners_eyes_only(
     assert out.stat().st_mode & 0o777 == 0o600
 
 
+async def test_a_token_replaces_no_file_unless_it_is_told_to(house: House, carpal: Command) -> None:
+    """It is refused before a token is made that nobody gets."""
+    out = house.state / "box.token"
+    out.write_text("another\n")
+    make = ("fleet", "token", "--name", "box", "--enroll", "h:1", "--out", str(out))
+    async with house.serve_vault():
+        ended = await carpal(*make)
+        assert (ended.code, "--force" in ended.stderr) == (2, True)
+        assert (out.read_text(), list(house.vault.tokens)) == ("another\n", [])
+        assert (await carpal(*make, "--force")).code == 0
+    assert parse_token(out.read_text()).address == "h:1"
+
+
 async def test_without_a_live_brain_a_token_needs_an_address(house: House, carpal: Command) -> None:
     async with house.serve_vault():
         ended = await carpal("fleet", "token", "--name", "box")

@@ -56,6 +56,13 @@ def test_init_makes_the_ca_and_an_identity_for_every_process(state: Path) -> Non
     ]
     assert loaded[-1].identity.workspace == "default"
     assert all(one.identity.uri in said for one in loaded)
+    # What is for another day does not read as a step of now.
+    _, steps = said.split("next:\n")
+    assert [line for line in steps.splitlines() if "vault issue" in line] == [
+        f"not now, but should all of it be off for more than 24 hours, then before the vault runs: "
+        f"carpal vault issue vault vault sessiond sessiond brain a brain b operator operator "
+        f"--state-dir {state}"
+    ]
     (state / "operator" / "operator.toml").read_text()
     steps = ["vault run", "sessiond run", "brain run --name a", "brain run --name b", "fleet token"]
     places = [said.index(f"  carpal {step}") for step in steps]
@@ -170,8 +177,12 @@ def test_a_name_of_another_workspace_is_not_issued(state: Path, tmp_path: Path) 
 def test_commands_before_init_say_so(state: Path) -> None:
     with pytest.raises(BadInput, match="carpal vault init"):
         carpal_vault("issue", "brain", "b", "--state-dir", state)
+    for step in ("prepare", "switch", "retire", "status"):
+        with pytest.raises(BadInput, match="carpal vault init"):
+            carpal_vault("ca", step, "--state-dir", state)
     code, said = refused("run", "--state-dir", state, "--listen", "127.0.0.1:0")
     assert (code, "carpal vault init" in said) == (2, True)
+    assert not state.exists(), "a mistyped folder is not made"
 
 
 def test_an_open_or_damaged_ca_key_is_refused(state: Path) -> None:
