@@ -57,8 +57,8 @@ def test_init_makes_the_ca_and_an_identity_for_every_process(state: Path) -> Non
     assert loaded[-1].identity.workspace == "default"
     assert all(one.identity.uri in said for one in loaded)
     # What is for another day does not read as a step of now.
-    _, steps = said.split("next:\n")
-    assert [line for line in steps.splitlines() if "vault issue" in line] == [
+    _, after = said.split("next:\n")
+    assert [line for line in after.splitlines() if "vault issue" in line] == [
         f"not now, but should all of it be off for more than 24 hours, then before the vault runs: "
         f"carpal vault issue vault vault sessiond sessiond brain a brain b operator operator "
         f"--state-dir {state}"
