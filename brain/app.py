@@ -116,7 +116,9 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
         orchestrator = OrchestratorService(
             sessions, fleet, admission, hub, peers, me=me, lease_left=presence.left
         )
-        enrollment = EnrollmentService(vault, lambda: directory.brains, files, trust.revocations)
+        enrollment = EnrollmentService(
+            vault, lambda: directory.brains, files, trust.revocations, admission.gate.word
+        )
         scheduler = Scheduler(
             sessions, keeper, appender, fleet, hub, model=model, hand_idle=config.hand_idle
         )

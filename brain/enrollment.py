@@ -6,7 +6,7 @@ mints nothing.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,7 +17,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from carpal.client import rpc_errors
 from carpal.errors import CarpalError, refuse
-from carpal.identity import Identity, identity_of, verified_identity
+from carpal.identity import Identity, Role, identity_of, verified_identity
 from carpal.proof import check_diagnosis
 from carpal.revocations import Revocations
 from carpal.status import Reason
@@ -44,15 +44,18 @@ class EnrollmentService(enrollment_pb2_grpc.EnrollmentServicer):
         brains: Callable[[], Sequence[str]],
         files: IdentityFiles,
         revocations: Revocations,
+        quarantine: Callable[[str, str], Awaitable[CarpalError | None]] | None = None,
     ) -> None:
         """`brains` says, when asked, where daemons dial: `host:port` each.
 
+        `quarantine` is `Gate.word`: why a daemon of that name and workspace may not link.
         `files` is the brain's own identity, beside which are the CAs to trust.
         """
         self._vault = vault
         self._brains = brains
         self._files = files
         self._revocations = revocations
+        self._quarantine = quarantine
 
     async def Enroll(self, request: pb.EnrollRequest, context: Context) -> pb.EnrollResponse:
         """A token's proof, for a certificate."""
@@ -91,17 +94,30 @@ class EnrollmentService(enrollment_pb2_grpc.EnrollmentServicer):
 
     async def Diagnose(self, request: pb.DiagnoseRequest, context: Context) -> pb.DiagnoseResponse:
         """Why this brain refuses a certificate, to whoever holds its key."""
-        _, leaf = _shown(request.certificate)
+        identity, leaf = _shown(request.certificate)
         if not check_diagnosis(leaf, request.nonce, request.proof):
             raise refuse(Reason.RENEWAL_REFUSED, "the proof is not by the certificate's key")
         ca = await asyncio.to_thread(self._files.ca.read_bytes)
         found = diagnose(request.certificate, ca, self._revocations, datetime.now(UTC))
+        detail, action = found and found.message, found and found.action
+        if found is None and (kept := await self._kept_out(identity)) is not None:
+            detail, action = f"the certificate is good; but {kept.message}", kept.action
         return pb.DiagnoseResponse(
             verdict=found.reason if found else "ok",
-            detail=found.message if found else "the certificate is good",
-            action=found.action if found else "",
+            detail=detail or "the certificate is good",
+            action=action or "",
             server_time=_now(),
         )
+
+    async def _kept_out(self, identity: Identity) -> CarpalError | None:
+        """What else keeps a daemon out; what cannot be asked is passed over."""
+        if self._quarantine is None or identity.role is not Role.DAEMON:
+            return None
+        try:
+            return await self._quarantine(identity.name, identity.workspace)
+        except CarpalError as error:
+            _log.warning("quarantine not known", extra={"why": str(error)})
+            return None
 
     async def Retire(self, request: pb.RetireRequest, context: Context) -> pb.RetireResponse:
         """A daemon's own wish to be revoked, which the vault checks."""

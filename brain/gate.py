@@ -85,6 +85,16 @@ class Gate:
             await self._put(name, workspace, found, version)
             raise refused(name, reason)
 
+    async def word(self, name: str, workspace: str) -> CarpalError | None:
+        """What is decided of a daemon, for its machine: the refusal, or None when it may link.
+
+        Of a clone's name it cannot be told here which machine asks: the first may link.
+        """
+        record, _ = await self._find(name, workspace)
+        if record.state == "lifted":
+            return None
+        return refused(name, record.told)
+
     async def decide(self, name: str, workspace: str, record: Record) -> None:
         """Write what an operator decided."""
         known, version = await self._find(name, workspace)

@@ -195,7 +195,7 @@ class DiagnoseResponse(_message.Message):
     action: _builtins.str
     """What to do."""
     detail: _builtins.str
-    """The verdict in words."""
+    """The verdict in words; of a good certificate also whether its daemon is in quarantine."""
     @_builtins.property
     def server_time(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(

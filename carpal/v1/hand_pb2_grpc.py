@@ -239,10 +239,16 @@ class HandServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Save(self, request, context):
-        """Save a hand's state as a blob; a mount restores it.
+        """Save a hand's workspace as a blob, after the calls before; a `tar:` mount
+        restores it. What could not be restored is left out, and counted in the
+        attachment's name.
         Callers: brain, as driver.
-        Idempotent: by save_id.
+        Idempotent: by save_id, until the hand is released; again answers the first result.
         no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
+        the hand was lost → FAILED_PRECONDITION HAND_GONE → not retry
+        the type cannot → UNIMPLEMENTED NOT_BUILT → not retry
+        too large, or the hand does not give it → INTERNAL SAVE_FAILED → read the message
+        any condition of Orchestrator.WriteBlob → as there → as there
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -140,10 +140,16 @@ class HandStub:
       no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
     """
     Save: _grpc.UnaryStreamMultiCallable[_hand_pb2.SaveRequest, _hand_pb2.SaveResponse]
-    """Save a hand's state as a blob; a mount restores it.
+    """Save a hand's workspace as a blob, after the calls before; a `tar:` mount
+    restores it. What could not be restored is left out, and counted in the
+    attachment's name.
     Callers: brain, as driver.
-    Idempotent: by save_id.
+    Idempotent: by save_id, until the hand is released; again answers the first result.
       no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
+      the hand was lost → FAILED_PRECONDITION HAND_GONE → not retry
+      the type cannot → UNIMPLEMENTED NOT_BUILT → not retry
+      too large, or the hand does not give it → INTERNAL SAVE_FAILED → read the message
+      any condition of Orchestrator.WriteBlob → as there → as there
     """
     ListHands: _grpc.UnaryUnaryMultiCallable[_hand_pb2.ListHandsRequest, _hand_pb2.ListHandsResponse]
     """Inventory, for reconciliation.
@@ -246,10 +252,16 @@ class HandAsyncStub(HandStub):
       no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
     """
     Save: _aio.UnaryStreamMultiCallable[_hand_pb2.SaveRequest, _hand_pb2.SaveResponse]  # type: ignore[assignment]
-    """Save a hand's state as a blob; a mount restores it.
+    """Save a hand's workspace as a blob, after the calls before; a `tar:` mount
+    restores it. What could not be restored is left out, and counted in the
+    attachment's name.
     Callers: brain, as driver.
-    Idempotent: by save_id.
+    Idempotent: by save_id, until the hand is released; again answers the first result.
       no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
+      the hand was lost → FAILED_PRECONDITION HAND_GONE → not retry
+      the type cannot → UNIMPLEMENTED NOT_BUILT → not retry
+      too large, or the hand does not give it → INTERNAL SAVE_FAILED → read the message
+      any condition of Orchestrator.WriteBlob → as there → as there
     """
     ListHands: _aio.UnaryUnaryMultiCallable[_hand_pb2.ListHandsRequest, _hand_pb2.ListHandsResponse]  # type: ignore[assignment]
     """Inventory, for reconciliation.
@@ -421,10 +433,16 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
         request: _hand_pb2.SaveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_hand_pb2.SaveResponse], _abc.AsyncIterator[_hand_pb2.SaveResponse]]:
-        """Save a hand's state as a blob; a mount restores it.
+        """Save a hand's workspace as a blob, after the calls before; a `tar:` mount
+        restores it. What could not be restored is left out, and counted in the
+        attachment's name.
         Callers: brain, as driver.
-        Idempotent: by save_id.
+        Idempotent: by save_id, until the hand is released; again answers the first result.
           no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
+          the hand was lost → FAILED_PRECONDITION HAND_GONE → not retry
+          the type cannot → UNIMPLEMENTED NOT_BUILT → not retry
+          too large, or the hand does not give it → INTERNAL SAVE_FAILED → read the message
+          any condition of Orchestrator.WriteBlob → as there → as there
         """
 
     @_abc_1.abstractmethod

@@ -12,8 +12,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from brain.enrollment import EnrollmentService
+from brain.gate import refused
 from carpal.client import dial, rpc_errors
-from carpal.errors import BadInput, Denied, Unreachable
+from carpal.errors import BadInput, CarpalError, Denied, Unreachable, refuse
 from carpal.identity import Identity, Role, identity_of, server_name
 from carpal.proof import (
     Token,
@@ -29,6 +30,7 @@ from carpal.tls import IdentityFiles, certificate_request, new_key, server_crede
 from carpal.v1 import enrollment_pb2 as pb
 from carpal.v1 import enrollment_pb2_grpc, vault_pb2_grpc
 from carpal.v1.vault_pb2 import RevokeIdentityRequest
+from hands.leaving import diagnose
 from tests.pki import Pki
 from tests.trust import BRAINS, Trust, trust
 from vault.ca import Claims
@@ -145,6 +147,38 @@ async def test_a_certificates_holder_is_told_why_it_is_refused(
         assert bool(found.action) == (verdict != "ok")
         assert "validation failed" not in found.detail, "nor a library's words"
         assert found.HasField("server_time")
+
+
+async def test_a_good_certificate_of_a_quarantined_daemon_is_told_of_the_quarantine(
+    domain: Trust, tmp_path: Path
+) -> None:
+    """Else `ok` is all that a clone hears, and it may not link."""
+    own = Pki(tmp_path / "own")
+    own.authority = domain.files.load_authority()
+    brain = domain.identity(Role.BRAIN, "brain-1")
+    broken = refuse(Reason.UNREACHABLE, "sessiond does not answer")
+
+    async def word(name: str, workspace: str) -> CarpalError | None:
+        if name == "unknown":
+            raise broken
+        return refused(name, "a copied machine") if (name, workspace) == ("b", "default") else None
+
+    vault = await domain.vault(brain)
+    service = EnrollmentService(vault, list, brain, Revocations(), word)
+    async with serve(
+        "127.0.0.1:0",
+        server_credentials(brain, require_client=False),
+        lambda server: enrollment_pb2_grpc.add_EnrollmentServicer_to_server(service, server),
+        authorize=False,
+    ) as server:
+        told = {}
+        for name in ("a", "b", "unknown"):
+            directory = own.issue("daemon", name).directory
+            told[name] = await diagnose(directory, server.address)
+    assert {found.verdict for found in told.values()} == {"ok"}
+    assert told["a"].detail == told["unknown"].detail == "the certificate is good"
+    assert "quarantined: a copied machine" in told["b"].detail
+    assert "carpal fleet quarantine b --lift" in told["b"].action
 
 
 async def test_who_does_not_hold_the_key_is_told_nothing_and_retires_nothing(

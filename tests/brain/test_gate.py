@@ -80,6 +80,7 @@ async def test_of_two_clones_the_second_is_quarantined_with_a_clear_reason_and_n
             why = await refused(to, **CLONE)
             assert "a copied machine has its identity while the first is linked" in why
             assert "carpal fleet quarantine d1 --lift" in why
+            assert "carpal fleet revoke d1`" in why
         assert one.fleet.has("d1")
         assert not first.goodbye
         told = await listed(two)
