@@ -6,8 +6,10 @@ of an image but the kernel; so every image gets the same, tested Python, and non
 It is made once for a version of Python and of our code, and mounted read-only.
 """
 
+import compileall
 import hashlib
 import os
+import py_compile
 import re
 import shutil
 import subprocess
@@ -122,6 +124,10 @@ def _make(new: Path) -> None:
         to = new / "hands" / path.relative_to(_OURS)
         to.parent.mkdir(exist_ok=True)
         shutil.copy(path, to)
+    # Compiled, for nobody can write it down there: by content, as these files' times are new.
+    compileall.compile_dir(
+        new / "hands", quiet=2, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+    )
     (new / _FILTER).write_bytes(_filter())
     _readable(new)
 

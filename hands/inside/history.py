@@ -7,7 +7,6 @@ asked for, what is read for a digest is copied too, so that the two are of one m
 """
 
 import contextlib
-import hashlib
 import os
 import stat
 import time
@@ -123,6 +122,8 @@ class History:
                 return status.st_size, ""
         if len(data) > most:
             return len(data), ""
+        import hashlib  # loads OpenSSL: a hand is ready sooner without
+
         digest = hashlib.sha256(data).hexdigest()
         if keep:
             _copy(data, keep / digest)
