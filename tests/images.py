@@ -24,7 +24,18 @@ _PROGRAMS = (
     *("find", "grep", "head", "id", "kill", "ln", "ls", "mkdir", "mkfifo", "mknod", "mount", "mv"),
     *("nohup", "printf", "ps", "pwd", "readlink", "rm", "sed", "seq", "setsid", "sh", "sleep"),
     *("sort", "stat", "tail", "tee", "timeout", "touch", "tr", "true", "unshare", "wc", "whoami"),
-    *("xargs", "yes", "tar", "base64", "sha256sum"),
+    *(
+        "xargs",
+        "yes",
+        "basename",
+        "rmdir",
+        "comm",
+        "expr",
+        "realpath",
+        "tar",
+        "base64",
+        "sha256sum",
+    ),
 )
 _DEBIAN_PACKAGES = "python3,git,procps"
 

@@ -94,7 +94,8 @@ class OwnServer:
 @asynccontextmanager
 async def open_own(type_name: str, workspace: str) -> AsyncIterator[OwnServer]:
     """A server that serves; ended, with its folder, when the block ends. HAND_TYPE_NOT_FOUND."""
-    there = sorted(entry.name for entry in entry_points(group="carpal.hand_types"))
+    kinds = {entry.name: entry for entry in entry_points(group="carpal.hand_types")}
+    there = sorted(kinds)
     if type_name not in there:
         raise refuse(
             Reason.HAND_TYPE_NOT_FOUND,
@@ -108,6 +109,9 @@ async def open_own(type_name: str, workspace: str) -> AsyncIterator[OwnServer]:
         yield own
     finally:
         await own.stop()
+        # A check that kills may leave a hand, and removing its folder ends no container.
+        for hand in folder.glob("*/hands/*"):
+            await kinds[type_name].load()().reap(hand.name, hand)
         shutil.rmtree(folder, ignore_errors=True)
 
 
