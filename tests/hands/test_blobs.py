@@ -29,6 +29,8 @@ class Breaking(FakeBrain):
     """Gives and takes a blob, and breaks on the way as often as it is told to."""
 
     breaks = 0
+    away = 0
+    """Requests that are refused at once, as when sessiond is down."""
     lies = False
 
     def __init__(self, name: str) -> None:
@@ -40,6 +42,7 @@ class Breaking(FakeBrain):
         self, request: pb.ReadBlobRequest, context: Context
     ) -> AsyncIterator[pb.ReadBlobResponse]:
         self.offsets.append(request.offset)
+        self._is_there()
         info: types_pb2.BlobInfo | None = types_pb2.BlobInfo(digest=DIGEST, size=len(DATA))
         for offset in range(request.offset, len(DATA), 200_000):
             data = DATA[offset : offset + 200_000]
@@ -53,6 +56,7 @@ class Breaking(FakeBrain):
     async def WriteBlob(
         self, request_iterator: AsyncIterator[pb.WriteBlobRequest], context: Context
     ) -> pb.WriteBlobResponse:
+        self._is_there()
         async for message in request_iterator:
             if self.breaks:
                 self.breaks -= 1
@@ -62,15 +66,20 @@ class Breaking(FakeBrain):
             self.taken += message.data
         return pb.WriteBlobResponse(offset=len(self.taken))
 
+    def _is_there(self) -> None:
+        if self.away:
+            self.away -= 1
+            raise refuse(Reason.UNAVAILABLE, "sessiond is down")
+
 
 @asynccontextmanager
-async def linked(pki: Pki) -> AsyncIterator[tuple[Breaking, Blobs]]:
+async def linked(pki: Pki, link_limit: float = 60.0) -> AsyncIterator[tuple[Breaking, Blobs]]:
     """A brain, and blobs by way of it."""
     async with brain(pki, "b", kind=Breaking) as fake:
         assert isinstance(fake, Breaking)
         files = pki.issue(Role.DAEMON, "d")
         async with dial(fake.address, Role.BRAIN, files, retry=False) as channel:
-            blobs = Blobs()
+            blobs = Blobs(link_limit)
             blobs.linked(orchestrator_pb2_grpc.OrchestratorStub(channel))
             yield fake, blobs
 
@@ -95,15 +104,37 @@ async def test_a_blob_of_another_digest_counts_as_not_come(pki: Pki) -> None:
         assert caught.value.reason is Reason.DATA_CORRUPT
 
 
+async def write(blobs: Blobs) -> None:
+    info = types_pb2.BlobInfo(digest=DIGEST, size=len(DATA))
+    with tempfile.TemporaryFile() as file:
+        file.write(DATA)
+        async with asyncio.timeout(PATIENCE):
+            await blobs.write("s", file, info)
+
+
 async def test_a_blob_is_sent_again_when_that_broke(pki: Pki) -> None:
     async with linked(pki) as (fake, blobs):
         fake.breaks = 2
-        info = types_pb2.BlobInfo(digest=DIGEST, size=len(DATA))
-        with tempfile.TemporaryFile() as file:
-            file.write(DATA)
-            async with asyncio.timeout(PATIENCE):
-                await blobs.write("s", file, info)
+        await write(blobs)
         assert fake.taken == DATA
+
+
+async def test_a_store_that_is_away_for_a_while_is_waited_for_and_not_asked_in_a_storm(
+    pki: Pki,
+) -> None:
+    async with linked(pki) as (fake, blobs):
+        fake.away = 5
+        assert await read(blobs) == DATA
+        fake.away = 5
+        await write(blobs)
+        assert fake.taken == DATA
+    async with linked(pki, link_limit=0.5) as (fake, blobs):
+        fake.away = 1000
+        for trying in (read, write):
+            with pytest.raises(CarpalError) as caught:
+                await trying(blobs)
+            assert "sessiond is down" in caught.value.message
+        assert 1000 - fake.away < 100
 
 
 async def test_without_a_link_one_is_waited_for_and_not_for_ever(pki: Pki) -> None:
@@ -117,3 +148,13 @@ async def test_without_a_link_one_is_waited_for_and_not_for_ever(pki: Pki) -> No
     with pytest.raises(CarpalError) as caught:
         await read(Blobs(link_limit=0.01))
     assert caught.value.reason is Reason.DAEMON_NOT_LINKED
+
+
+async def test_a_link_is_waited_for_once_and_its_absence_then_told_at_once() -> None:
+    clock = asyncio.get_running_loop().time
+    for trying in (read, write):
+        begun = clock()
+        with pytest.raises(CarpalError) as caught:
+            await trying(Blobs(link_limit=1.0))
+        assert caught.value.reason is Reason.DAEMON_NOT_LINKED
+        assert clock() - begun < 4.5  # five waits, of which each was within the limit
