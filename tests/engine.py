@@ -93,6 +93,16 @@ class Engine:
             # While nobody has waited for that process, the next engine would take it for alive.
             noted.unlink()
 
+    def pause(self) -> None:
+        """It hangs, until `go_on`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """It goes on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
         """SIGTERM; its containers go on."""
         self._forget()

@@ -3,11 +3,12 @@
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from carpal.errors import invalid
+from carpal.errors import invalid, refuse
+from carpal.status import Reason
 from hands.api import Order
 from hands.inside.schema import check
 from hands.inside.shell import ALWAYS
@@ -33,6 +34,13 @@ INSIDE = {
     "tmp": "/tmp",  # noqa: S108 - its own
 }
 """Where a hand in a sandbox or a container sees what is its own."""
+LEAST = {
+    "memory_bytes": 64 * 1024 * 1024,
+    "disk_bytes": 1024 * 1024,
+    "processes": 16,
+    "cpus": 0.05,
+}
+"""The limits there are, and what a hand needs for itself."""
 _OWN_DISK = 24 * 1024 * 1024
 """Bytes for what the supervisor itself keeps, where the hand's disk is limited."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -63,19 +71,80 @@ def bound(order: Order) -> Path | None:
     return workspace.resolve()
 
 
-def settle(order: Order, workspace: Path | None) -> int:
+def check_limits(
+    order: Order, kept: Collection[str], why: str, memory: float = float("inf")
+) -> None:
+    """Raises for limits that would be no more than a wish, naming `limits.X`.
+
+    LIMIT_NOT_ENFORCEABLE for what is not among those `kept` here (`why` says the reason), or not
+    together with what else is asked; INVALID_FIELD for less than a hand needs. `memory` is what
+    a hand has when no memory is asked for.
+    """
+    if lacks := sorted(set(order.limits) - set(kept)):
+        raise _not_kept(*lacks, why=why)
+    for name, value in order.limits.items():
+        if value < LEAST[name]:
+            raise invalid(f"limits.{name}", f"must be at least {LEAST[name]}, as a hand needs")
+    size = order.limits.get("disk_bytes", 0)
+    if size and order.config.get("workspace") is not None:
+        raise _not_kept("disk_bytes", why="the workspace is a folder of the machine's own disk")
+    if size >= order.limits.get("memory_bytes", memory):
+        raise _not_kept("disk_bytes", why="the disk is memory, and memory_bytes is not above it")
+
+
+def _not_kept(*names: str, why: str) -> Exception:
+    fields = [f"limits.{name}" for name in names]
+    return refuse(
+        Reason.LIMIT_NOT_ENFORCEABLE,
+        f"{', '.join(fields)}: cannot be kept here: {why}",
+        action="ask for another, leave the limit out, or use another hand type or machine",
+        field=fields[0],
+    )
+
+
+def mark(folder: Path) -> str:
+    """What the processes of the hand in `folder` have in their environment, and no others.
+
+    Not the hand's id alone: whoever names hands must not choose whose processes
+    end, and one machine may have several daemons.
+    """
+    return f"CARPAL_HAND={folder.resolve()}"
+
+
+def terms(order: Order, start_limit: float) -> list[str]:
+    """Arguments of every supervisor."""
+    return [
+        *("--hand-id", order.hand_id, "--deadline", str(order.orphan_deadline)),
+        *("--start-limit", str(start_limit)),
+        *(["--keep-files"] if order.config.get("keep_files") else []),
+    ]
+
+
+def gid(uid: int, workspace: Path | None) -> int:
+    """The group of a hand that is `uid`: a bound workspace's own, but never root's."""
+    if os.geteuid() != 0:
+        return os.getegid()
+    group = workspace.stat().st_gid if workspace else 0
+    return group or uid
+
+
+def settle(
+    order: Order, workspace: Path | None, first: int = uids.FIRST, count: int = uids.COUNT
+) -> int:
     """Make home and workspace in the hand's folder, and give all to the hand's user; says which.
+
+    A user of its own is one of the `count` from `first` on.
 
     A bound workspace makes the hand its owner's: what a hand writes there is theirs. Root's is
     refused, for then the hand would be root, unless anyone may write there.
     """
     if workspace is None:
-        uid = uids.own(order.folder)
+        uid = uids.own(order.folder, first, count)
     elif os.geteuid() == 0:
         found = workspace.stat()
         uid = found.st_uid
         if uid == 0 and found.st_mode & stat.S_IWOTH:
-            uid = uids.own(order.folder)
+            uid = uids.own(order.folder, first, count)
         elif uid == 0:
             raise invalid(
                 "config.workspace",

@@ -6,12 +6,12 @@ engine does. No network, no capabilities, nothing of the machine but the hand's 
 """
 
 import asyncio
-import hashlib
 import logging
 import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from carpal.errors import invalid, refuse
 from carpal.status import Reason
@@ -25,10 +25,9 @@ from hands.api import (
     Result,
     Tool,
 )
-from hands.builtin import common, container_python, egress
+from hands.builtin import common, container_box, container_python, egress
 from hands.builtin.container_engine import About, Box, Engine, EngineGone, EngineRefused, find
 from hands.builtin.limited import LimitedHand
-from hands.builtin.process import mark
 from hands.builtin.supervised import PULSE, Pulse, results_left
 from hands.inside import tree
 from hands.inside.call import START_LIMIT
@@ -36,23 +35,17 @@ from hands.inside.toolset import TOOLS
 from hands.isolation import cgroups, disk
 from hands.isolation.cgroups import Group
 
+_Answer = TypeVar("_Answer")
+
 log = logging.getLogger(__name__)
 
-MIB = 1024 * 1024
-MEMORY = 2048 * MIB
-"""Bytes a hand may take when no limit is asked for."""
-PROCESSES = 1024
-_LEAST = {"memory_bytes": 64 * MIB, "disk_bytes": 16 * MIB, "processes": 16, "cpus": 0.05}
-"""Below these not even the supervisor runs."""
-_SCRATCH = 256 * MIB
-"""Bytes of /tmp, out of the hand's memory."""
 _READY_LIMIT = 30.0
 """Seconds for a container to be ready; it takes half of one."""
 _LOOK = 0.25
 """Seconds between looks whether a container that is not ready still runs."""
 _AGAIN = 0.01
-_FOLDER = "carpal.folder"
-_HANDS = "carpal.hands"
+_ASKED_AT_ONCE = 8
+"""Questions to the engine; they have threads of their own, for an engine may hang."""
 _SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -69,6 +62,7 @@ _SCHEMA: dict[str, Any] = {
         "workspace": common.WORKSPACE,
         "env": common.ENV,
         "egress": egress.SCHEMA,
+        "keep_files": common.KEEP_FILES,
     },
     "required": ["image"],
     "additionalProperties": False,
@@ -95,6 +89,7 @@ class ContainerType:
         self._known: Engine | None = None
         self._pulse = pulse
         self._start_limit = start_limit
+        self._threads = ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="engine")
 
     @property
     def _engine(self) -> Engine:
@@ -116,46 +111,37 @@ class ContainerType:
     async def probe(self) -> Health:
         """Ready when an engine of this machine answers."""
         try:
-            about = await asyncio.to_thread(self._engine.about)
+            about = await self._ask(self._engine.about)
         except EngineGone as error:
             return Health(ready=False, broken=True, reason=f"{error}; start it, or set DOCKER_HOST")
         except EngineRefused as error:
             return Health(ready=False, broken=True, reason=f"the engine refuses: {error}")
-        return Health(ready=True, not_enforceable=_cannot(about))
+        return Health(ready=True, not_enforceable=container_box.cannot(about))
 
     async def provision(self, order: Order, progress: Callable[[str], None]) -> Provisioned:
         """Make a container and wait for its supervisor."""
         try:
             return await self._make(order, progress)
-        except BaseException as error:
-            await self.reap(order.hand_id, order.folder)
-            if isinstance(error, EngineGone):
-                raise ProvisionFailed(str(error)) from error
-            if isinstance(error, EngineRefused):
-                raise ProvisionFailed(f"the engine refuses: {error}") from error
-            raise
+        except EngineGone as error:
+            raise ProvisionFailed(str(error)) from error
+        except EngineRefused as error:
+            raise ProvisionFailed(f"the engine refuses: {error}") from error
 
     async def _make(self, order: Order, progress: Callable[[str], None]) -> Provisioned:
         config = common.checked(_SCHEMA, order)
         rules = egress.rules(config)
         workspace = common.bound(order)
-        about = await asyncio.to_thread(self._engine.about)
-        _check_limits(order.limits, about)
-        if workspace and "disk_bytes" in order.limits:
-            raise refuse(
-                Reason.LIMIT_NOT_ENFORCEABLE,
-                "limits.disk_bytes: the workspace is a folder of the machine's own disk",
-                action="leave the limit or the workspace out",
-                field="limits.disk_bytes",
-            )
+        about = await self._ask(self._engine.about)
+        container_box.check_limits(order, about)
         await self._check_image(config, about)
         progress("bringing a Python along")
         below = self._pythons or order.folder.parent.parent / "container-python"
         python = await asyncio.to_thread(container_python.bring, below)
-        await asyncio.to_thread(self._clear, order.folder.parent)
-        box = _box(order, workspace, about, python, self._start_limit)
+        # Its own remains as well, should one of its id not have been removed.
+        await self._ask(self._clear, order.folder.resolve())
+        box, lacks = container_box.box(order, workspace, about, python, self._start_limit)
         progress("starting the container")
-        container = await self._start(box, order)
+        container, warnings = await self._start(box, order)
         hand = await self._connect(order.folder, container, box)
         hand.follow(_group(hand.pid))
         hand.forwarder = egress.provide(order.folder, order.hand_id, rules)
@@ -166,7 +152,7 @@ class ContainerType:
             "memory_bytes": hand.memory_bytes,
         }
         note = f"{_note(workspace, box)} {egress.note(rules)}"
-        return Provisioned(hand, {**state, **egress.kept(rules)}, note, _not_enforced(about))
+        return Provisioned(hand, {**state, **egress.kept(rules)}, note, [*lacks, *warnings])
 
     async def adopt(self, hand_id: str, folder: Path, state: Mapping[str, Any]) -> LimitedHand:
         """Connect to the very supervisor that was started; its engine may be away meanwhile."""
@@ -192,11 +178,10 @@ class ContainerType:
     async def reap(self, hand_id: str, folder: Path) -> int:
         """Remove the hand's container; with the engine away, kill what runs in it."""
         try:
-            its = folder.resolve()  # noqa: ASYNC240 - of a path that is ours
-            killed = await asyncio.to_thread(self._clear, its.parent, its)
+            killed = await self._ask(self._clear, folder.resolve())  # noqa: ASYNC240 - it is ours
         except (EngineGone, EngineRefused) as error:
             log.warning("container not removed yet", extra={"hand_id": hand_id, "why": str(error)})
-            killed = await asyncio.to_thread(tree.kill_marked, mark(folder))
+            killed = await asyncio.to_thread(tree.kill_marked, common.mark(folder))
         await asyncio.to_thread(disk.unmount_below, folder)
         return killed
 
@@ -211,15 +196,16 @@ class ContainerType:
         if runtime and runtime not in about.runtimes:
             there = ", ".join(sorted(about.runtimes)) or "none"
             raise invalid("config.runtime", f"{runtime!r} is none of the engine's: {there}")
-        if not await asyncio.to_thread(self._engine.has_image, image):
+        if not await self._ask(self._engine.has_image, image):
             program = "podman" if about.podman else "docker"
             raise invalid(
                 "config.image",
                 f"{image!r} is not on this machine; fetch it there: {program} pull {image}",
             )
 
-    async def _start(self, box: Box, order: Order) -> str:
-        container, warnings = await asyncio.to_thread(self._engine.create, box)
+    async def _start(self, box: Box, order: Order) -> tuple[str, list[str]]:
+        """Its id, and what the engine warns of."""
+        container, warnings = await self._ask(self._engine.create, box)
         if warnings and order.limits:
             raise refuse(
                 Reason.LIMIT_NOT_ENFORCEABLE,
@@ -227,13 +213,13 @@ class ContainerType:
                 action="leave the limit out, or mend what the engine warns of",
             )
         try:
-            await asyncio.to_thread(self._engine.start, container)
+            await self._ask(self._engine.start, container)
         except EngineRefused as error:
             if '"bash"' in str(error):
                 why = f"{box.image!r} has no bash, which a hand's calls need"
                 raise invalid("config.image", why) from error
             raise
-        return container
+        return container, [f"the engine warns: {warning}" for warning in warnings]
 
     async def _connect(self, folder: Path, container: str, box: Box) -> LimitedHand:
         """The hand, once its supervisor listens. Raises ProvisionFailed."""
@@ -248,22 +234,37 @@ class ContainerType:
                 await asyncio.sleep(_AGAIN)
             if loop.time() > look:
                 look = loop.time() + _LOOK
-                if not await asyncio.to_thread(self._engine.runs, container):
+                if not await self._ask(self._engine.runs, container):
                     raise ProvisionFailed(f"the container ended at once: {_last_words(folder)}")
         raise ProvisionFailed(f"the container was not ready after {_READY_LIMIT:g} s")
 
-    def _clear(self, hands: Path, folder: Path | None = None) -> int:
+    def _clear(self, folder: Path) -> int:
         """Remove the container of the hand in `folder`; and those of hands whose folder is gone.
 
         Theirs was released while the engine was away, say, and nobody else would remove them.
         """
-        removed = 0
-        for container, labels in self._engine.labelled(f"{_HANDS}={hands.resolve()}").items():
-            its = Path(labels.get(_FOLDER, ""))
-            if its == folder or not its.exists():
+        own, orphans = [], []
+        hands = f"{container_box.HANDS}={folder.parent}"
+        for container, labels in self._engine.labelled(hands).items():
+            its = Path(labels.get(container_box.FOLDER, ""))
+            if its == folder:
+                own.append(container)
+            elif not its.exists():
+                orphans.append(container)
+        for container in own:
+            self._engine.remove(container)
+        for container in orphans:
+            try:
                 self._engine.remove(container)
-                removed += its == folder
-        return removed
+            except (EngineGone, EngineRefused) as error:  # one that sticks is not in others' way
+                told = {"container": container, "why": str(error)}
+                log.warning("container of a hand that is gone not removed yet", extra=told)
+        return len(own)
+
+    async def _ask(self, question: Callable[..., _Answer], *asked: Any) -> _Answer:
+        """In one of the threads that wait for the engine, and for nothing else."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, question, *asked)
 
 
 def _group(pid: int) -> Group:
@@ -276,93 +277,6 @@ def _group(pid: int) -> Group:
     return Group({name: base.folder for name, base in found.items()})
 
 
-def _cannot(about: About) -> list[str]:
-    cannot = {"memory_bytes", "processes", "cpus"} - about.can_limit
-    return sorted(cannot if os.geteuid() == 0 else {*cannot, "disk_bytes"})
-
-
-def _check_limits(limits: Mapping[str, float], about: About) -> None:
-    known = {"memory_bytes", "disk_bytes", "processes", "cpus"}
-    for name in sorted(limits):
-        if name in _cannot(about) or name not in known:
-            raise refuse(
-                Reason.LIMIT_NOT_ENFORCEABLE,
-                f"limits.{name}: this machine cannot enforce it for containers",
-                action="leave the limit out, or use another machine",
-                field=f"limits.{name}",
-            )
-        if limits[name] < _LEAST[name]:
-            raise invalid(f"limits.{name}", f"must be at least {_LEAST[name]:g}")
-    if limits.get("disk_bytes", 0) >= limits.get("memory_bytes", MEMORY):
-        raise invalid("limits.disk_bytes", "must be less than memory_bytes: the disk is memory")
-
-
-def _box(
-    order: Order, workspace: Path | None, about: About, python: Path, start_limit: float
-) -> Box:
-    uid = common.settle(order, workspace)
-    user, user_mode = _user(uid, about)
-    files = common.files(order, uid, uid)
-    inside = common.INSIDE
-    arguments = [
-        *("--folder", inside["folder"], "--workspace", inside["workspace"], "--stay"),
-        *("--hand-id", order.hand_id, "--deadline", str(order.orphan_deadline)),
-        *("--start-limit", str(start_limit), *egress.ARGUMENTS),
-        *(["--sealed"] if os.geteuid() == 0 else []),
-    ]
-    # By bash, so that an image without it is known at once; and what goes wrong is written down.
-    log = f"{inside['folder']}/supervisor.log"
-    shell = ["bash", "-c", f'exec "$@" 2>>{log}', "carpal", *container_python.command(arguments)]
-    name, _, value = mark(order.folder).partition("=")
-    folder = order.folder.resolve()
-    limits = order.limits
-    return Box(
-        name=f"carpal-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:24]}",
-        image=order.config["image"],
-        command=shell,
-        user=user,
-        user_mode=user_mode,
-        environment={
-            **egress.environment(egress.rules(order.config)),
-            **common.environment(order),
-            name: value,
-        },
-        labels={
-            "carpal.hand": order.hand_id,
-            _FOLDER: str(folder),
-            _HANDS: str(folder.parent),
-        },
-        binds={
-            folder: (inside["folder"], True),
-            workspace or files / "workspace": (inside["workspace"], True),
-            files / "home": (inside["home"], True),
-            **({files / "tmp": (inside["tmp"], True)} if files != order.folder else {}),
-            python: (container_python.PLACE, False),
-        },
-        memory=_limit(limits, "memory_bytes", MEMORY, about),
-        processes=_limit(limits, "processes", PROCESSES, about),
-        cpus=min(limits["cpus"], os.cpu_count() or 1) if "cpus" in limits else None,
-        scratch=_SCRATCH if files == order.folder else 0,
-        runtime=order.config.get("runtime"),
-    )
-
-
-def _limit(limits: Mapping[str, float], name: str, usual: int, about: About) -> int | None:
-    return int(limits.get(name, usual)) if name in about.can_limit else None
-
-
-def _user(uid: int, about: About) -> tuple[str, str | None]:
-    """Who runs in the container, to be the hand's user outside; and how users are mapped."""
-    if about.rootless:
-        # Nobody but the daemon's own user can write its folders.
-        return (f"{uid}:{os.getegid()}", "keep-id") if about.podman else ("0:0", None)
-    if about.remapped is not None:
-        # The engine's own mapping cannot reach the hand's user; ours keeps hands apart instead.
-        return f"{uid}:{uid}", "host"
-    gid = uid if os.geteuid() == 0 else os.getegid()
-    return f"{uid}:{gid}", None
-
-
 def _note(workspace: Path | None, box: Box) -> str:
     place = common.INSIDE["workspace"]
     bound = f" (it is {workspace} of the machine)" if workspace else ""
@@ -370,17 +284,6 @@ def _note(workspace: Path | None, box: Box) -> str:
         f"A container of the image {box.image}. The workspace is {place}{bound}; file tools take "
         "paths relative to it. It, the home folder and /tmp can be written."
     )
-
-
-def _not_enforced(about: About) -> list[str]:
-    told = []
-    if os.geteuid() != 0:
-        told.append("runs as the daemon's own user, as all its hands do")
-    if cannot := [name for name in ("memory_bytes", "processes") if name not in about.can_limit]:
-        told.append(f"no limit on {' and '.join(cannot)}")
-    if not about.seccomp:
-        told.append("the engine filters no system calls")
-    return told
 
 
 def _last_words(folder: Path) -> str:

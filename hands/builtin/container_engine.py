@@ -6,6 +6,7 @@ seconds a request, and is called in a thread.
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,11 @@ import docker
 
 _LIMIT = 30
 """Seconds for an engine to answer: it may be starting others' containers just then."""
+_SIGN_LIMIT = 10.0
+"""Seconds for an engine to say that it is there: what does not is not asked more."""
+_QUIET = 10.0
+"""Seconds for which an engine that gave no sign is taken to hang: many ask at a daemon's start."""
+_PING = b"GET /_ping HTTP/1.0\r\nHost: engine\r\n\r\n"
 _END_LIMIT = 10.0
 """Seconds for a container to be gone."""
 _KEPT_LIMITS = {
@@ -94,6 +100,8 @@ class Engine:
         self.address = address
         self._version = ""
         """Of its interface, once it was asked."""
+        self._quiet_until = 0.0
+        self._looking = threading.Lock()
 
     def about(self) -> About:
         """What it is now."""
@@ -232,14 +240,29 @@ class Engine:
                 client.close()
 
     def _reach(self) -> None:
-        """Look whether it listens: the client would say it less well, and leave its socket open."""
+        """Look whether it answers, once for all who ask at once.
+
+        The client would say it less well, leave its socket open, and wait longer.
+        """
+        with self._looking:
+            if time.monotonic() < self._quiet_until:
+                raise EngineGone(f"the engine at {self.address} hangs: it did not answer just now")
+            self._look()
+
+    def _look(self) -> None:
         scheme, _, path = self.address.partition("://")
         if scheme != "unix":
             raise EngineGone(f"{self.address} is no engine of this machine: it must be unix:///…")
         with socket.socket(socket.AF_UNIX) as trying:
-            trying.settimeout(_LIMIT)
+            trying.settimeout(_SIGN_LIMIT)
             try:
                 trying.connect(path)
+                trying.sendall(_PING)
+                trying.recv(1)
+            except TimeoutError as error:
+                self._quiet_until = time.monotonic() + _QUIET
+                why = f"the engine at {path} hangs: no answer in {_SIGN_LIMIT:g} s"
+                raise EngineGone(why) from error
             except PermissionError as error:
                 raise EngineGone(f"this user may not speak to the engine at {path}") from error
             except OSError as error:

@@ -15,8 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from carpal.errors import refuse
-from carpal.status import Reason
 from hands.api import (
     Description,
     HandLost,
@@ -50,13 +48,6 @@ _CONFIG_SCHEMA: dict[str, Any] = {
 }
 _PROCESSES = 1024
 """Processes and threads a hand has at most where nothing else is asked for: a fork bomb's end."""
-_LEAST = {
-    "memory_bytes": 64 * 1024 * 1024,
-    "disk_bytes": 1024 * 1024,
-    "processes": 16,
-    "cpus": 0.05,
-}
-"""What a hand needs for itself."""
 
 
 class ProcessType:
@@ -109,7 +100,7 @@ class ProcessType:
             return Health(ready=False, broken=True, reason="bash is not installed; install it")
         if why and self.sandbox == "required":
             return Health(ready=False, broken=True, reason=why)
-        return Health(ready=True, not_enforceable=sorted(set(_LEAST) - self._enforceable()))
+        return Health(ready=True, not_enforceable=sorted(set(common.LEAST) - self._enforceable()))
 
     async def provision(self, order: Order, progress: Callable[[str], None]) -> Provisioned:
         """Start a supervisor over the workspace."""
@@ -126,7 +117,9 @@ class ProcessType:
             egress.refuse_without_sandbox(order.config)
             progress("starting the supervisor")
             workspace = workspace or _made(order.folder / "workspace")
-            await process_start.plain(order, workspace, self._start_limit, mark(order.folder))
+            await process_start.plain(
+                order, workspace, self._start_limit, common.mark(order.folder)
+            )
             note = f"The workspace is {workspace}; file tools take paths relative to it."
         else:
             progress("making the sandbox")
@@ -135,7 +128,7 @@ class ProcessType:
                 order,
                 workspace,
                 self._start_limit,
-                mark=mark(order.folder),
+                mark=common.mark(order.folder),
                 group=group,
                 allowed=allowed,
             )
@@ -175,7 +168,7 @@ class ProcessType:
 
     async def reap(self, hand_id: str, folder: Path) -> int:
         """Kill what carries the hand's mark or is in its group, and unmount what it had."""
-        killed = await asyncio.to_thread(tree.kill_marked, mark(folder))
+        killed = await asyncio.to_thread(tree.kill_marked, common.mark(folder))
         if not self.unsandboxed:
             group = await asyncio.to_thread(cgroups.find, cgroups.name_of(folder), self._bases)
             await limited.remove(group)
@@ -196,17 +189,8 @@ class ProcessType:
 
     def _check_limits(self, order: Order, why: str) -> None:
         """Raises LIMIT_NOT_ENFORCEABLE for a limit that would be no more than a wish."""
-        if lacks := sorted(set(order.limits) - self._enforceable()):
-            reason = f"it has no sandbox: {why}" if why else "the daemon may not set them here"
-            raise _not_kept(", ".join(lacks), reason)
-        for name, value in order.limits.items():
-            if value < _LEAST[name]:
-                raise _not_kept(name, f"a hand needs {_LEAST[name]:g} for itself")
-        size = order.limits.get("disk_bytes", 0)
-        if size and order.config.get("workspace") is not None:
-            raise _not_kept("disk_bytes", "its workspace is a folder of the machine's own disk")
-        if size >= order.limits.get("memory_bytes", float("inf")):
-            raise _not_kept("disk_bytes", "its disk is memory, and memory_bytes is less than that")
+        reason = f"it has no sandbox: {why}" if why else "the daemon may not set them"
+        common.check_limits(order, self._enforceable(), reason)
 
     def _not_enforced(self, why: str) -> tuple[str, ...]:
         if why:
@@ -220,24 +204,6 @@ class ProcessType:
         if "pids" not in self._bases:
             lacks.append("the number of its processes is not limited")
         return tuple(lacks)
-
-
-def _not_kept(name: str, why: str) -> Exception:
-    return refuse(
-        Reason.LIMIT_NOT_ENFORCEABLE,
-        f"limits: a process hand cannot keep {name} here: {why}",
-        action="ask for another, leave the limit out, or use another hand type",
-        field="limits",
-    )
-
-
-def mark(folder: Path) -> str:
-    """What the processes of the hand in `folder` have in their environment, and no others.
-
-    Not the hand's id alone: whoever names hands must not choose whose processes
-    end, and one machine may have several daemons.
-    """
-    return f"CARPAL_HAND={folder.resolve()}"
 
 
 def _made(folder: Path) -> Path:

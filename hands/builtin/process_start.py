@@ -32,7 +32,7 @@ async def sandboxed(
     root = os.geteuid() == 0
     size = int(order.limits.get("disk_bytes", 0))
     uid = common.settle(order, bound)
-    gid = _gid(uid, bound)
+    gid = common.gid(uid, bound)
     files = common.files(order, uid, gid)
     memory = order.limits.get("memory_bytes", float("inf"))
     name, _, value = mark.partition("=")
@@ -57,7 +57,7 @@ async def sandboxed(
         *(["--sealed"] if root else []),
         *egress.ARGUMENTS,
         *("--folder", bwrap.FOLDER, "--workspace", bwrap.WORKSPACE),
-        *_terms(order, start_limit),
+        *common.terms(order, start_limit),
     ]
     await launch.start(box, command, group.joins, {"PATH": path(), name: value})
 
@@ -69,7 +69,7 @@ async def plain(order: Order, workspace: Path, start_limit: float, mark: str) ->
     command = [
         *(sys.executable, "-I", "-S", str(_SUPERVISOR)),
         *("--folder", str(order.folder), "--workspace", str(workspace)),
-        *_terms(order, start_limit),
+        *common.terms(order, start_limit),
     ]
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -96,21 +96,6 @@ async def plain(order: Order, workspace: Path, start_limit: float, mark: str) ->
 def path() -> str:
     """Where the daemon finds programs."""
     return os.environ.get("PATH") or os.defpath
-
-
-def _gid(uid: int, bound: Path | None) -> int:
-    if os.geteuid() != 0:
-        return os.getegid()
-    group = bound.stat().st_gid if bound else 0
-    return group or uid  # never root's
-
-
-def _terms(order: Order, start_limit: float) -> list[str]:
-    return [
-        *("--hand-id", order.hand_id, "--deadline", str(order.orphan_deadline)),
-        *("--start-limit", str(start_limit)),
-        *(["--keep-files"] if order.config.get("keep_files") else []),
-    ]
 
 
 def _environment(order: Order, mark: str) -> dict[str, str]:

@@ -13,7 +13,8 @@ from carpal.identity import Role
 from carpal.proof import Token
 from hands import app
 from hands.api import HandType
-from hands.builtin.process import ProcessType, mark
+from hands.builtin.common import mark
+from hands.builtin.process import ProcessType
 from hands.enroll import Links, links_path
 from hands.files import HandFiles
 from hands.inside import tree

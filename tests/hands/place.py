@@ -11,7 +11,8 @@ from typing import Any
 
 from carpal.v1 import hand_pb2 as pb
 from hands.api import HandType
-from hands.builtin.process import ProcessType, mark
+from hands.builtin.common import mark
+from hands.builtin.process import ProcessType
 from hands.inside import tree
 from hands.inventory import Inventory, open_inventory
 from hands.journal import Journal

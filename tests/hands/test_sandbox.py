@@ -12,7 +12,8 @@ import pytest
 
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
-from hands.builtin.process import ProcessType, mark
+from hands.builtin.common import mark
+from hands.builtin.process import ProcessType
 from hands.inside import tree
 from hands.isolation import bwrap, cgroups, probe, uids
 from tests.hands.place import PATIENCE, Place, open_place, until

@@ -327,7 +327,8 @@ async def test_a_limit_that_cannot_be_kept_refuses_the_hand_h10_h23(place: Place
     request = provision(place, "h-limit", limits=pb.Limits(memory_bytes=1, processes=3))
     error = await refused(place.service.provision(request))
     assert error.reason == Reason.LIMIT_NOT_ENFORCEABLE
-    assert "memory_bytes, processes" in error.message
+    assert "limits.memory_bytes, limits.processes:" in error.message
+    assert error.fields["field"] == "limits.memory_bytes"
     assert place.journal.hand("h-limit") is None
     assert not place.inventory.folder_of("h-limit").exists()
 

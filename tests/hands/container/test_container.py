@@ -123,6 +123,38 @@ async def test_files_go_in_and_out_with_a_root_that_is_read_only_h20(boxes: Plac
     assert (await boxes.sh(hand, both)).content == "ran\nok\n"
 
 
+async def test_the_hands_user_has_a_name(boxes: Place) -> None:
+    hand = await box(boxes)
+    assert (await boxes.sh(hand, "whoami; id -gn; cd ~; pwd")).content == "hand\nhand\n/home/hand\n"
+    assert "exit code" in (await boxes.sh(hand, "echo x >>/etc/passwd")).content
+
+
+@pytest.mark.parametrize("keep", [True, False])
+async def test_what_a_call_makes_of_files_is_kept_when_asked(
+    kind: ContainerType, state: Path, keep: bool
+) -> None:
+    folder = state / "hands" / "h"
+    folder.mkdir(parents=True)
+    order = Order("h", folder, {"image": images.SHELL, "keep_files": keep}, {}, 60.0)
+    hand = (await kind.provision(order, lambda _: None)).hand
+    steps = [step async for step in hand.execute(Call("c", "bash", {"command": "echo x >a"}))]
+    assert isinstance(steps[-1], Result)
+    assert [(change.path, change.kept) for change in steps[-1].files] == [("a", keep)]
+    await hand.release()
+    await kind.reap("h", folder)
+
+
+async def test_files_on_a_bound_workspace_belong_to_its_group_too(
+    boxes: Place, state: Path
+) -> None:
+    owned = state.parent / "owned"
+    owned.mkdir()
+    os.chown(owned, 12345, 100)
+    hand = await box(boxes, workspace=str(owned))
+    await boxes.sh(hand, "echo hi >by-bash")
+    assert (owned / "by-bash").stat().st_gid == 100
+
+
 async def test_files_on_a_bound_workspace_belong_to_its_owner_and_never_to_root_h40(
     boxes: Place, state: Path
 ) -> None:
@@ -161,7 +193,9 @@ async def test_a_limit_is_kept_or_refused_and_never_only_warned_of_h10_h23(boxes
     assert kept.content == f"{96 << 20}\n40\n"
     with pytest.raises(CarpalError) as refused:
         await box(boxes, limits={"memory_bytes": 1 << 20})
+    assert refused.value.reason is Reason.INVALID_FIELD
     assert refused.value.fields["field"] == "limits.memory_bytes"
+    assert "must be at least 67108864" in refused.value.message
 
 
 async def test_a_fork_bomb_stays_inside_and_the_next_call_works_h09_h33(boxes: Place) -> None:

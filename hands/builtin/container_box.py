@@ -1,0 +1,150 @@
+"""What a container of a hand is: its user, places, environment and limits, and what it lacks."""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from hands.api import Order
+from hands.builtin import common, container_python, egress
+from hands.builtin.container_engine import About, Box
+from hands.isolation import bwrap, uids
+
+MIB = 1024 * 1024
+MEMORY = 2048 * MIB
+"""Bytes a hand may take when no limit is asked for."""
+PROCESSES = 1024
+FOLDER = "carpal.folder"
+"""A label: the hand's folder."""
+HANDS = "carpal.hands"
+"""A label: the folder of all its daemon's hands."""
+_SCRATCH = 256 * MIB
+"""Bytes of /tmp, out of the hand's memory."""
+_MAPPED = range(10_000, 60_000)
+"""Users of hands in an engine's mapping, which has at least 65,536: above those of images."""
+
+
+@dataclass(frozen=True, slots=True)
+class _User:
+    """Who a hand is."""
+
+    uid: int
+    """On the machine."""
+    gid: int
+    inside: str
+    """`uid:gid` in the container."""
+    mode: str | None
+    """How the engine is to map users: None for its own way."""
+
+    @property
+    def unmapped(self) -> bool:
+        """An engine that maps users does not map this one."""
+        return self.mode == "host"
+
+
+def check_limits(order: Order, about: About) -> None:
+    """Raises LIMIT_NOT_ENFORCEABLE or INVALID_FIELD for what cannot be asked here."""
+    kept = common.LEAST.keys() - set(cannot(about))
+    common.check_limits(order, kept, "the engine and this daemon may not set them", MEMORY)
+
+
+def cannot(about: About) -> list[str]:
+    """The limits that are not kept here."""
+    lacks = {"memory_bytes", "processes", "cpus"} - about.can_limit
+    return sorted(lacks if os.geteuid() == 0 else {*lacks, "disk_bytes"})
+
+
+def box(
+    order: Order, workspace: Path | None, about: About, python: Path, start_limit: float
+) -> tuple[Box, list[str]]:
+    """The container of a hand, whose folder is made ready for it; and what it does not keep."""
+    user = _user(order, workspace, about)
+    files = common.files(order, user.uid, user.gid)
+    inside = common.INSIDE
+    arguments = [
+        *("--folder", inside["folder"], "--workspace", inside["workspace"], "--stay"),
+        *common.terms(order, start_limit),
+        *egress.ARGUMENTS,
+        *(["--sealed"] if os.geteuid() == 0 else []),
+    ]
+    # By bash, so that an image without it is known at once; and what goes wrong is written down.
+    log = f"{inside['folder']}/supervisor.log"
+    shell = ["bash", "-c", f'exec "$@" 2>>{log}', "carpal", *container_python.command(arguments)]
+    name, _, value = common.mark(order.folder).partition("=")
+    folder = order.folder.resolve()
+    limits = order.limits
+    made = Box(
+        name=f"carpal-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:24]}",
+        image=order.config["image"],
+        command=shell,
+        user=user.inside,
+        user_mode=user.mode,
+        environment={
+            **egress.environment(egress.rules(order.config)),
+            **common.environment(order),
+            name: value,
+        },
+        labels={"carpal.hand": order.hand_id, FOLDER: str(folder), HANDS: str(folder.parent)},
+        binds={
+            folder: (inside["folder"], True),
+            workspace or files / "workspace": (inside["workspace"], True),
+            files / "home": (inside["home"], True),
+            **({files / "tmp": (inside["tmp"], True)} if files != order.folder else {}),
+            python: (container_python.PLACE, False),
+            **_named(folder, user),
+        },
+        memory=_limit(order, "memory_bytes", MEMORY, about),
+        processes=_limit(order, "processes", PROCESSES, about),
+        cpus=min(limits["cpus"], os.cpu_count() or 1) if "cpus" in limits else None,
+        scratch=_SCRATCH if files == order.folder else 0,
+        runtime=order.config.get("runtime"),
+    )
+    return made, _not_enforced(about, user)
+
+
+def _named(folder: Path, user: _User) -> dict[Path, tuple[str, bool]]:
+    """The hand's user has a name: programs ask for it, and images do not know it."""
+    uid, _, gid = user.inside.partition(":")
+    texts = zip(("passwd", "group"), bwrap.passwd(int(uid), int(gid)), strict=True)
+    places = {}
+    for name, text in texts:
+        path = folder / name
+        path.write_text(text)
+        path.chmod(0o644)
+        places[path] = (f"/etc/{name}", False)
+    return places
+
+
+def _limit(order: Order, name: str, usual: int, about: About) -> int | None:
+    return int(order.limits.get(name, usual)) if name in about.can_limit else None
+
+
+def _user(order: Order, workspace: Path | None, about: About) -> _User:
+    """Who runs in the container; gives the hand's folder to them."""
+    mapped = about.remapped if os.geteuid() == 0 else None
+    first, count = (mapped + _MAPPED.start, len(_MAPPED)) if mapped else (uids.FIRST, uids.COUNT)
+    uid = common.settle(order, workspace, first, count)
+    gid = common.gid(uid, workspace)
+    if about.rootless:
+        # Nobody but the daemon's own user can write its folders.
+        if about.podman:
+            return _User(uid, gid, f"{uid}:{gid}", "keep-id")
+        return _User(uid, gid, "0:0", None)
+    if mapped and first <= uid < first + count:
+        # The owner's rights are enough: its group need not be one that is mapped.
+        return _User(uid, gid, f"{uid - mapped}:{uid - mapped}", None)
+    # A workspace's owner, or a daemon's user, is not among those that are mapped.
+    return _User(uid, gid, f"{uid}:{gid}", "host" if about.remapped is not None else None)
+
+
+def _not_enforced(about: About, user: _User) -> list[str]:
+    told = []
+    if os.geteuid() != 0:
+        told.append("runs as the daemon's own user, as all its hands do")
+    if user.unmapped:
+        told.append("the engine's mapping of users is off: it does not reach the folders' owner")
+    if lacks := [name for name in ("memory_bytes", "processes") if name not in about.can_limit]:
+        told.append(f"no limit on {' and '.join(lacks)}")
+    if not about.seccomp:
+        told.append("the engine filters no system calls")
+    return told

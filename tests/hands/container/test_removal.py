@@ -1,0 +1,93 @@
+"""A container that sticks, or an engine that hangs, is in no other hand's way."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from hands.api import Order
+from hands.builtin.container import ContainerType
+from hands.builtin.container_box import FOLDER
+from hands.builtin.container_engine import EngineGone, EngineRefused
+from tests import images
+from tests.engine import Engine
+from tests.hands.place import Place
+from tests.pace import SCALE
+
+
+class _Sticky:
+    """An engine that keeps one container for ever."""
+
+    address = "unix:///nowhere"
+
+    def __init__(self, labels: Mapping[str, Mapping[str, str]], error: Exception) -> None:
+        self.there = dict(labels)
+        self.error = error
+
+    def labelled(self, *_: str) -> dict[str, Mapping[str, str]]:
+        return dict(self.there)
+
+    def remove(self, container: str) -> None:
+        if container == "stuck":
+            raise self.error
+        del self.there[container]
+
+
+@pytest.mark.parametrize("error", [EngineRefused("busy", 500), EngineGone("no answer")])
+def test_an_orphan_the_engine_will_not_remove_is_in_no_other_hands_way(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    mine, beside = tmp_path / "mine", tmp_path / "beside"
+    for folder in (mine, beside):
+        folder.mkdir()
+    theirs = {"stuck": tmp_path / "a", "mine": mine, "beside": beside, "gone": tmp_path / "b"}
+    labels = {name: {FOLDER: str(folder)} for name, folder in theirs.items()}
+    kind = ContainerType(_Sticky.address)
+    sticky = _Sticky(labels, error)
+    kind._known = sticky  # type: ignore[assignment]
+    assert kind._clear(mine) == 1
+    assert set(sticky.there) == {"stuck", "beside"}
+    assert "not removed yet" in caplog.text
+
+
+async def test_a_hand_made_again_under_its_id_is_not_in_its_own_remains_way(
+    engine: Engine, kind: ContainerType, state: Path
+) -> None:
+    folder = state / "hands" / "h"
+    folder.mkdir(parents=True)
+    order = Order("h", folder, {"image": images.SHELL}, {}, 60.0)
+    first = await kind.provision(order, lambda _: None)
+    await first.hand.detach()
+    (folder / "socket").unlink()
+    second = await kind.provision(order, lambda _: None)
+    assert len(engine.containers()) == 1
+    await second.hand.detach()
+    await kind.reap("h", folder)
+    assert not engine.containers()
+
+
+@pytest.mark.slow
+async def test_an_engine_that_hangs_holds_up_a_daemons_start_once_and_no_other_thread(
+    boxes: Place, engine: Engine, kind: ContainerType, state: Path
+) -> None:
+    fresh = ContainerType(engine.url, pythons=kind._pythons)
+    folders = [state / "hands" / f"gone-{number}" for number in range(12)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    engine.pause()
+    try:
+        started = time.monotonic()
+        asked = [asyncio.create_task(fresh.reap(folder.name, folder)) for folder in folders]
+        assert await asyncio.to_thread(lambda: "free") == "free"
+        assert time.monotonic() - started < 5 * SCALE
+        await asyncio.gather(*asked)
+        for folder in folders:  # one after the other, as a daemon does
+            await fresh.reap(folder.name, folder)
+        assert time.monotonic() - started < 25 * SCALE
+        assert "hangs" in (await fresh.probe()).reason
+    finally:
+        engine.go_on()
+    for folder in folders:
+        folder.rmdir()
