@@ -3,7 +3,7 @@
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from brain.fleet import Fleet
@@ -106,8 +106,9 @@ class Placement:
             )
         raise refuse(
             Reason.DAEMON_NOT_FOUND,
-            f"no connected daemon offers a {self._type!r} hand that fits its placement",
-            action="connect one: make a token with `carpal fleet token`",
+            f"no connected daemon offers a {self._type!r} hand that fits its placement"
+            f"{_said(self._spec.get('placement') or {})}; connected are {_listed(known)}",
+            action="correct the hand, or connect a daemon: make a token with `carpal fleet token`",
         )
 
     async def _wait(self, ask: Callable[[], Awaitable[T]], patience: float) -> T:
@@ -150,3 +151,17 @@ class Placement:
             and placement.get("pool", daemon.pool) == daemon.pool
             and all(daemon.labels.get(key) == value for key, value in labels.items())
         )
+
+
+def _said(placement: Mapping[str, Any]) -> str:
+    asked = [f"{key} {value}" for key, value in placement.items() if value]
+    return f" ({', '.join(asked)[:200]})" if asked else ""
+
+
+def _listed(daemons: Sequence[pb.DaemonInfo]) -> str:
+    """Which there are and what they offer, a few of them."""
+    connected = [each for each in daemons if each.state == "connected"]
+    said = [f"{each.daemon_id} with {', '.join(each.types)[:200]}" for each in connected[:3]]
+    if len(connected) > len(said):
+        said.append(f"{len(connected) - len(said)} more")
+    return "; ".join(said) or "none"

@@ -9,10 +9,10 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any
 
+from brain import hand_spec
 from brain.driver import Driver
 from brain.fleet import Fleet
 from brain.offers import ID_MAX
@@ -22,11 +22,9 @@ from brain.text import shorten
 from brain.transcript import Hand, New
 from brain.watch import WatchHub
 from carpal.backoff import Backoff
-from carpal.errors import CarpalError, Unreachable, invalid, refuse
+from carpal.errors import CarpalError, Unreachable, refuse
 from carpal.fault_points import point
 from carpal.ids import new_id
-from carpal.link_terms import ORPHAN_DEADLINE
-from carpal.mounts import parse
 from carpal.status import Reason
 from carpal.v1 import hand_pb2, orchestrator_pb2
 
@@ -96,7 +94,7 @@ class Provisioner:
         if earlier := transcript.requested_hand(name):
             return earlier.hand_id
         spec = transcript.hand_specs[name]
-        resources = _resources(name, spec)
+        asked = hand_spec.asked(name, spec)
         place = Placement(
             self._fleet,
             self._driver.workspace,
@@ -109,9 +107,7 @@ class Provisioner:
             "name": name,
             "type": spec["type"],
             "daemon": daemon,
-            "config": spec.get("config") or {},
-            "resources": resources,
-            "orphan_deadline": spec.get("orphan_deadline") or ORPHAN_DEADLINE,
+            **asked,
         }
         point("brain.hand.before_requested")
         await self._driver.append(New("hand.provision_requested", data))
@@ -146,6 +142,8 @@ class Provisioner:
                 for source, path in hand.resources
             ],
         )
+        for limit, value in hand.limits.items():
+            setattr(request.limits, limit, value)
         request.orphan_deadline.FromMilliseconds(int(hand.orphan_deadline * 1000))
         connection = await self._fleet.connection(hand.daemon, self._driver.workspace)
         result: hand_pb2.ProvisionResult | None = None
@@ -166,15 +164,3 @@ class Provisioner:
     def _tell(self, detail: str) -> None:
         phase = orchestrator_pb2.Phase(name="provision", detail=detail)
         self._hub.tell(self._driver.session_id, orchestrator_pb2.WatchResponse(phase=phase))
-
-
-def _resources(name: str, spec: Mapping[str, Any]) -> list[list[str]]:
-    """What a hand mounts, as its session says. INVALID_FIELD for what no hand could."""
-    given = spec.get("resources") or []
-    field = f"hands.{name}.resources"
-    pairs = isinstance(given, list) and all(isinstance(e, list) and len(e) == 2 for e in given)
-    if not pairs or not all(isinstance(part, str) for each in given for part in each):
-        raise invalid(field, "must be a list of [source_ref, mount_path]")
-    for index, (source, path) in enumerate(given):
-        parse(source, path, f"{field}[{index}]")
-    return given

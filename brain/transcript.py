@@ -95,6 +95,7 @@ class Hand:
     """Position of the request."""
     resources: list[tuple[str, str]] = field(default_factory=list)
     """What is mounted: source and path of each."""
+    limits: dict[str, float] = field(default_factory=dict)
     state: Literal["requested", "live", "failed", "lost", "released"] = "requested"
     provisioned: int = 0
     """Position of `hand.provisioned`."""
@@ -396,6 +397,7 @@ class Transcript:
             daemon=data["daemon"],
             config=data.get("config", {}),
             resources=[(str(source), str(path)) for source, path in data.get("resources", ())],
+            limits=data.get("limits", {}),
             orphan_deadline=data["orphan_deadline"],
             requested=entry.position,
         )

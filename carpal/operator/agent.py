@@ -12,6 +12,7 @@ The file's keys, all optional:
     type = "process"               # the only key a hand must have
     config = {}                    # what the hand type documents
     resources = [["git:https://example.com/r.git#main", "r"]]    # what is mounted: source, path
+    limits = { memory_bytes = 1073741824, processes = 256, cpus = 1.5, disk_bytes = 536870912 }
     orphan_deadline = 600          # seconds without a brain until it ends itself
     placement = { pool = "gpu", daemon = "box-1", labels = { os = "linux" } }
 """
@@ -41,6 +42,15 @@ class Placement(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     labels: dict[str, str] = {}
 
 
+class Limits(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """What a hand may take; one that cannot be kept where it is placed refuses the hand."""
+
+    memory_bytes: Annotated[int, msgspec.Meta(gt=0)] | msgspec.UnsetType = msgspec.UNSET
+    disk_bytes: Annotated[int, msgspec.Meta(gt=0)] | msgspec.UnsetType = msgspec.UNSET
+    processes: Annotated[int, msgspec.Meta(gt=0)] | msgspec.UnsetType = msgspec.UNSET
+    cpus: Annotated[float, msgspec.Meta(gt=0, le=65536)] | msgspec.UnsetType = msgspec.UNSET
+
+
 class HandPlan(msgspec.Struct, forbid_unknown_fields=True):
     """One named hand, provisioned at its first use."""
 
@@ -48,8 +58,11 @@ class HandPlan(msgspec.Struct, forbid_unknown_fields=True):
     config: dict[str, Any] = {}
     resources: list[tuple[str, str]] | msgspec.UnsetType = msgspec.UNSET
     """Source and path of each mount."""
+    limits: Limits | msgspec.UnsetType = msgspec.UNSET
     placement: Placement = msgspec.field(default_factory=Placement)
-    orphan_deadline: Annotated[float, msgspec.Meta(gt=0)] | msgspec.UnsetType = msgspec.UNSET
+    orphan_deadline: Annotated[float, msgspec.Meta(ge=1, le=30 * 24 * 3600)] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )
 
 
 class AgentFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -70,7 +83,7 @@ def read_agent(text: str, source: str) -> AgentFile:
     except tomllib.TOMLDecodeError as error:
         raise _bad(source, f"not TOML: {error}") from None
     except msgspec.ValidationError as error:
-        raise _bad(source, _explain(str(error))) from None
+        raise _bad(source, _explain(_named(str(error), text))) from None
 
 
 def with_flags(agent: AgentFile, model: str | None, hands: tuple[str, ...]) -> AgentFile:
@@ -119,6 +132,16 @@ def message_data(text: str) -> bytes:
     """Data of a `user.message` that is one text."""
     content = [{"type": "text", "text": text}]
     return json.dumps({"content": content}, ensure_ascii=False).encode()
+
+
+def _named(problem: str, text: str) -> str:
+    """msgspec's sentence with the hand in it, which it leaves out of any table."""
+    for name, given in tomllib.loads(text).get("hands", {}).items() if "[...]" in problem else ():
+        try:
+            msgspec.convert(given, HandPlan)
+        except msgspec.ValidationError:
+            return problem.replace("[...]", f".{name}", 1)
+    return problem
 
 
 def _explain(problem: str) -> str:

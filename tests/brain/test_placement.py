@@ -113,3 +113,10 @@ async def test_when_every_daemon_that_fits_is_drained_that_is_said(
     assert error.reason is Reason.DAEMON_NOT_FOUND
     assert "is drained: d1" in str(error)
     assert "--lift" in str(error)
+
+
+async def test_who_finds_no_daemon_is_told_which_there_are_and_what_was_asked_for(
+    fleet: ScriptedFleet,
+) -> None:
+    error = await refused(place(fleet, daemon="zz").daemon(0.0))
+    assert "its placement (daemon zz); connected are d1 with process" in str(error)

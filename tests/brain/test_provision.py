@@ -136,6 +136,19 @@ async def test_what_a_session_mounts_is_in_the_log_with_the_wish_and_asked_for_a
     assert [[each.source_ref, each.mount_path] for each in request.mounts] == mounted
 
 
+async def test_the_limits_a_session_asks_for_are_in_the_log_and_asked_of_the_daemon(
+    driven: Stage,
+) -> None:
+    limits = {"memory_bytes": 2**31, "cpus": 1.5}
+    hands = {"shell": {"type": "process", "limits": limits}}
+    await driven.driver.append(New("session.updated", {"hands": hands}))
+    await driven.settle(await driven.call())
+    (request,) = driven.hands.asked_for("provision")
+    assert request.limits == hand_pb2.Limits(memory_bytes=2**31, cpus=1.5)
+    (hand,) = driven.driver.transcript.live_hands()
+    assert hand.limits == limits
+
+
 async def test_a_mount_that_cannot_be_is_said_to_the_model_by_its_field_and_nothing_is_asked_for(
     driven: Stage,
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_file_says_everything_and_its_hands_keep_their_order() -> None:
         type = "process"
         config = { cwd = "/srv" }
         orphan_deadline = 60
+        limits = { memory_bytes = 1073741824, cpus = 1.5 }
         """,
         "agent.toml",
     )
@@ -53,6 +54,8 @@ def test_a_file_says_everything_and_its_hands_keep_their_order() -> None:
     assert body["hands"]["web"]["placement"] == {"pool": "gpu", "labels": {"os": "linux"}}
     assert body["hands"]["shell"]["config"] == {"cwd": "/srv"}
     assert body["hands"]["shell"]["orphan_deadline"] == 60
+    assert body["hands"]["shell"]["limits"] == {"memory_bytes": 1073741824, "cpus": 1.5}
+    assert "limits" not in body["hands"]["web"]
 
 
 def test_flags_beat_the_file_and_add_hands_after_its_own() -> None:
@@ -70,7 +73,14 @@ def test_flags_beat_the_file_and_add_hands_after_its_own() -> None:
     ("text", "says"),
     [
         ("modle = 'm'", "a.toml: unknown key 'modle'"),
-        ("[hands.shell]\ntype = 'process'\nsize = 1", "unknown key 'size' in hands"),
+        ("[hands.shell]\ntype = 'process'\nsize = 1", "unknown key 'size' in hands.shell"),
+        (
+            "[hands.a]\ntype = 'p'\n[hands.b]\ntype = 'p'\nlimits = {cpus = nan}",
+            "hands.b.limits.cpus",
+        ),
+        ("[hands.b]\ntype = 'p'\nlimits = {memory_bytes = 1.5}", "hands.b.limits.memory_bytes"),
+        ("[hands.b]\ntype = 'p'\nlimits = {memory = 1}", "unknown key 'memory' in hands.b.limits"),
+        ("[hands.b]\ntype = 'p'\norphan_deadline = inf", "hands.b.orphan_deadline"),
         ("[hands.shell]\n", "'type' is missing"),
         ("max_tokens = 'many'", "max_tokens: expected `int`"),
         ("max_tokens = 0", "max_tokens: expected `int` >= 1"),
