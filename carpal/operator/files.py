@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from carpal.errors import refuse
+from carpal.errors import invalid, refuse
 from carpal.operator.asking import POSITION_MAX, get_session, run
 from carpal.operator.connection import Found, Operator, operator_options
 from carpal.operator.exporting import events_up_to
@@ -102,6 +102,9 @@ def files(
                 action=f"it ends at position {head}",
             )
         known = await _fold(operator, session_id, head if at is None else at)
+        if hand and hand not in known.names.values():
+            there = ", ".join(sorted(set(known.names.values()))) or "none"
+            raise invalid("--hand", f"the session had no hand {hand!r} by then; it had {there}")
         listed = [file for file in known if not hand or file.hand == hand]
         for file in listed:
             click.echo(_line(file, as_json=as_json))

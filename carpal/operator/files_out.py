@@ -53,6 +53,8 @@ def _make(out: Path) -> None:
         out.mkdir()
     except FileExistsError:
         raise invalid("--out", f"{out} is there; name a new folder") from None
+    except FileNotFoundError:
+        raise invalid("--out", f"{out.parent} is not there; make it first") from None
     except OSError as error:
         raise invalid("--out", f"{out} cannot be made: {error.strerror}") from None
 

@@ -94,6 +94,9 @@ async def test_the_command_lists_them_and_says_where_the_log_has_gaps(
         "carpal: other: not every change is in the log from position "
         f"{before + 6} on: too many files\n"
     )
+    nobody = await carpal("session", "files", SESSION, "--hand", "nope")
+    assert nobody.code == 2
+    assert "no hand 'nope' by then; it had other, shell" in nobody.stderr
     beyond = await carpal("session", "files", SESSION, "--at", "999")
     assert beyond.code == 2
     assert "--at 999 is beyond the log" in beyond.stderr
