@@ -14,14 +14,14 @@ import socket
 import stat
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from hands.api import Call, Hand, HandLost, MountFailed, Outcome, Placing, Result
 
 LIMIT = 3600.0
-"""Seconds for one of them."""
+"""Seconds for one of them, from its turn on."""
 _CONNECT_LIMIT = 60.0
 """Seconds for a new hand to connect, and for one that ended the connection to say why."""
 _IDLE_LIMIT = 120.0
@@ -37,7 +37,9 @@ async def place(hand: Hand, folder: Path, placing: Placing, data: AsyncIterator[
     """See `Mountable.place`."""
     given = {"kind": placing.kind, "path": placing.path, "url": placing.url, "ref": placing.ref}
     if placing.kind == "git":
-        return _said(await _outcome(hand, _call(".place", given)))
+        call = _call(".place", given)
+        async with _ending(hand, call, LIMIT + _CONNECT_LIMIT):
+            return _said(await _outcome(hand, call))
 
     async def give(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async for piece in data:
@@ -85,43 +87,63 @@ async def _pass(
 ) -> str:
     with _listening(folder) as (name, listener):
         call = _call(tool, {**given, "socket": name})
-        moving = asyncio.create_task(_move(listener, work, connect_limit))
-        running = asyncio.create_task(_outcome(hand, call))
-        try:
-            await asyncio.wait({moving, running}, return_when=asyncio.FIRST_COMPLETED)
-            if running.done():  # it failed before all had moved, and says why
-                result = running.result()
-                if result.outcome is not Outcome.OK:
-                    return _said(result)
-                await asyncio.wait({moving}, timeout=_IDLE_LIMIT)
-            moved = moving.exception() if moving.done() else TimeoutError()
-            if isinstance(moved, (OSError, asyncio.IncompleteReadError)) and not running.done():
-                await asyncio.wait({running}, timeout=_CONNECT_LIMIT)  # it says why it ended
-            if running.done() and running.result().outcome is not Outcome.OK:
-                return _said(running.result())
-            if isinstance(moved, (OSError, asyncio.IncompleteReadError)):
-                raise MountFailed("the hand ended the connection, or nothing moved on it any more")
-            if moved is not None:
-                raise moved
-            return _said(await running)
-        finally:
-            if not running.done():
-                await hand.cancel(call.call_id, 0.0)
-            for task in (moving, running):
-                task.cancel()
-            await asyncio.gather(moving, running, return_exceptions=True)
+        async with _ending(hand, call, connect_limit + LIMIT):
+            return await _passed(hand, call, listener, work, connect_limit)
+
+
+async def _passed(
+    hand: Hand, call: Call, listener: socket.socket, work: Work, connect_limit: float
+) -> str:
+    moving = asyncio.create_task(_move(listener, work, connect_limit))
+    running = asyncio.create_task(_outcome(hand, call))
+    try:
+        await asyncio.wait({moving, running}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():  # it failed before all had moved, and says why
+            result = running.result()
+            if result.outcome is not Outcome.OK:
+                return _said(result)
+            await asyncio.wait({moving}, timeout=_IDLE_LIMIT)
+        moved = moving.exception() if moving.done() else TimeoutError()
+        if isinstance(moved, (OSError, asyncio.IncompleteReadError)) and not running.done():
+            await asyncio.wait({running}, timeout=_CONNECT_LIMIT)  # it says why it ended
+        if running.done() and running.result().outcome is not Outcome.OK:
+            return _said(running.result())
+        if isinstance(moved, (OSError, asyncio.IncompleteReadError)):
+            raise MountFailed("the hand ended the connection, or nothing moved on it any more")
+        if moved is not None:
+            raise moved
+        return _said(await running)
+    finally:
+        for task in (moving, running):
+            task.cancel()
+        await asyncio.gather(moving, running, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _ending(hand: Hand, call: Call, limit: float) -> AsyncIterator[None]:
+    """Within `limit` seconds, whatever the hand says or does not say; else it is given up."""
+    try:
+        async with asyncio.timeout(limit) as timeout:
+            yield
+    except TimeoutError:
+        if not timeout.expired():
+            raise
+        await hand.cancel(call.call_id, 0.0)
+        raise MountFailed(f"the hand was not done with it in {limit:g} s") from None
+    except BaseException:
+        await hand.cancel(call.call_id, 0.0)
+        raise
 
 
 async def _move(listener: socket.socket, work: Work, connect_limit: float) -> None:
     async with asyncio.timeout(connect_limit):
         accepted, _ = await asyncio.get_running_loop().sock_accept(listener)
     reader, writer = await asyncio.open_unix_connection(sock=accepted)
+    writer.transport.set_write_buffer_limits(0)  # what is drained is all on its way
     try:
         await work(reader, writer)
     finally:
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
+        writer.transport.abort()  # closing waits for a peer that reads nothing, for ever
 
 
 async def _outcome(hand: Hand, call: Call) -> Result:
