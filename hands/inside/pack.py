@@ -1,7 +1,8 @@
 """The workspace as a tar, such that `unpack` takes all of it again.
 
 Files, folders and symlinks that stay inside. What could not be restored is left
-out and counted: links that lead out, sockets, FIFOs, devices, what may not be read.
+out and counted: links that lead out, sockets, FIFOs, devices, what may not be read, what is
+deeper than a path is long.
 """
 
 import os
@@ -12,7 +13,7 @@ from typing import Any, Protocol
 
 from hands.inside.beneath import ToolError, Workspace
 from hands.inside.output import counted
-from hands.inside.unpack import BYTES_MAX, ENTRIES_MAX, inside
+from hands.inside.unpack import BYTES_MAX, ENTRIES_MAX, PATH_MAX, inside
 
 _PIECE = 256 * 1024
 _NAMED = 5
@@ -33,31 +34,46 @@ class _Packing:
         self.left_out: list[str] = []
         self._tar = tar
 
-    def folder(self, handle: int, name: str) -> None:
-        """All in an open folder, which `name` is, by name."""
-        for each in sorted(os.listdir(handle)):
-            path = f"{name}/{each}" if name else each
+    def all(self, workspace: Workspace) -> None:
+        """Everything, each folder before what is in it; however deep, one is open at a time."""
+        left = [""]
+        while left:
+            path = left.pop()
             try:
-                self._entry(handle, each, path)
+                handle = workspace.plain(path or ".", os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    left += reversed(self._folder(handle, path))
+                finally:
+                    os.close(handle)
             except OSError:
                 self.left_out.append(path)  # it may not be read, or went away
 
-    def _entry(self, folder: int, name: str, path: str) -> None:
+    def _folder(self, handle: int, name: str) -> list[str]:
+        """All in an open folder but what is in its folders: their paths."""
+        folders = []
+        for each in sorted(os.listdir(handle)):
+            path = f"{name}/{each}" if name else each
+            try:
+                if self._entry(handle, each, path):
+                    folders.append(path)
+            except OSError:
+                self.left_out.append(path)
+        return folders
+
+    def _entry(self, folder: int, name: str, path: str) -> bool:
+        """Write one; whether it is a folder."""
         found = os.lstat(name, dir_fd=folder)
         info = tarfile.TarInfo(path)
         info.mode, info.mtime = found.st_mode & 0o777, int(found.st_mtime)
         self.entries += 1
         if self.entries > ENTRIES_MAX:
             raise ToolError(f"the workspace has more than {ENTRIES_MAX} entries")
-        if stat.S_ISDIR(found.st_mode):
-            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            handle = os.open(name, flags, dir_fd=folder)
-            try:
-                info.type = tarfile.DIRTYPE
-                self._tar.addfile(info)
-                self.folder(handle, path)
-            finally:
-                os.close(handle)
+        if len(os.fsencode(path)) > PATH_MAX:
+            self.left_out.append(path)
+        elif stat.S_ISDIR(found.st_mode):
+            info.type = tarfile.DIRTYPE
+            self._tar.addfile(info)
+            return True
         elif stat.S_ISREG(found.st_mode):
             self._file(folder, name, info)
         elif stat.S_ISLNK(found.st_mode):
@@ -70,6 +86,7 @@ class _Packing:
                 self._tar.addfile(info)
         else:
             self.left_out.append(path)
+        return False
 
     def _file(self, folder: int, name: str, info: tarfile.TarInfo) -> None:
         # What was a file may be a FIFO by now: it must not be waited for.
@@ -112,14 +129,11 @@ class Source(Protocol):
 
 def pack(workspace: Workspace, sink: Sink) -> str:
     """Write all of the workspace; says how much it was. Raises ToolError."""
-    root = workspace.folder(".")
-    try:
-        to: Any = sink  # it only writes to it, which the stubs do not say
-        with tarfile.open(fileobj=to, mode="w|", format=tarfile.PAX_FORMAT, bufsize=_PIECE) as tar:
-            packing = _Packing(tar)
-            packing.folder(root, "")
-    finally:
-        os.close(root)
+    os.close(workspace.folder("."))  # without it there is nothing to save
+    to: Any = sink  # it only writes to it, which the stubs do not say
+    with tarfile.open(fileobj=to, mode="w|", format=tarfile.PAX_FORMAT, bufsize=_PIECE) as tar:
+        packing = _Packing(tar)
+        packing.all(workspace)
     said = f"{counted(packing.entries, 'member')}, {counted(packing.size, 'byte')}"
     return "; ".join((said, *_left_out(packing.left_out)))
 

@@ -9,6 +9,7 @@ replaced, file by file. Everything belongs to who unpacks: the hand's user.
 import contextlib
 import errno
 import os
+import secrets
 import stat
 import tarfile
 from collections.abc import Iterator
@@ -24,7 +25,8 @@ ENTRIES_MAX = 1_000_000
 HEADER_MAX = 1024 * 1024
 """Bytes of a member's long name and attributes, which are read at once."""
 _PIECE = 256 * 1024
-_PATH_MAX = 4096
+PATH_MAX = 4000
+"""Bytes of a path in a workspace: the kernel takes 4095 at once, a mount's own among them."""
 
 
 class Source(Protocol):
@@ -157,7 +159,7 @@ def inside(name: str, target: str) -> str:
     while up < len(parts) and parts[up] == "..":
         up += 1
     deep = len(PurePosixPath(name).parts) - 1
-    bad = not target or target.startswith("/") or "\0" in target or len(target) > _PATH_MAX
+    bad = not target or target.startswith("/") or "\0" in target or len(target) > PATH_MAX
     if bad or up > deep or ".." in parts[up:]:
         raise ToolError(f"{name} is a symlink that leads out, to {target[:200]!r}")
     return target
@@ -167,7 +169,7 @@ def _name(member: tarfile.TarInfo) -> str:
     parts = PurePosixPath(member.name).parts
     if member.name.startswith("/") or ".." in parts or "\0" in member.name:
         raise ToolError(f"{member.name[:200]!r} leads out of the archive's own folder")
-    if len(os.fsencode(member.name)) > _PATH_MAX:
+    if len(os.fsencode(member.name)) > PATH_MAX:
         raise ToolError(f"{member.name[:200]!r}… is too long a name")
     return str(PurePosixPath(*parts))
 
@@ -187,8 +189,9 @@ def _pieces(source: Source) -> Iterator[bytes]:
 
 def folders(workspace: Workspace, path: str) -> None:
     """Make what is missing of a folder's path; through no symlink."""
-    made = PurePosixPath()
-    for part in PurePosixPath(path).parts:
+    pure = PurePosixPath(path)
+    made = _there(workspace, pure)
+    for part in pure.parts[len(made.parts) :]:
         parent = parent_of(workspace, str(made))
         try:
             with contextlib.suppress(FileExistsError):  # or else the next open says so
@@ -199,6 +202,15 @@ def folders(workspace: Workspace, path: str) -> None:
             os.close(parent)
         made /= part
     os.close(parent_of(workspace, path))
+
+
+def _there(workspace: Workspace, path: PurePosixPath) -> PurePosixPath:
+    """It or what it is in, as far as that is there: else each of its folders is looked at."""
+    for known in (path, path.parent):
+        with contextlib.suppress(OSError):
+            os.close(workspace.plain(str(known), os.O_PATH | os.O_DIRECTORY))
+            return known
+    return PurePosixPath()
 
 
 def parent_of(workspace: Workspace, path: str) -> int:
@@ -218,7 +230,7 @@ def _write(
     pure = PurePosixPath(path)
     folders(workspace, str(pure.parent))
     parent = parent_of(workspace, str(pure.parent))
-    aside = f".{pure.name[:100]}.carpal-{os.getpid()}"
+    aside = f".carpal-{os.getpid()}-{secrets.token_hex(4)}"  # a name's own bytes may fill a name
     written = 0
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -4,13 +4,14 @@ import io
 import os
 import stat
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from hands.inside import pack, unpack
 from hands.inside.beneath import ToolError, Workspace
+from hands.inside.removal import remove_tree
 
 Change = Callable[[tarfile.TarInfo], None]
 
@@ -205,3 +206,37 @@ def test_a_saved_workspace_comes_back_as_it_was_without_what_leads_out(work: Pat
     assert (again / "in").readlink() == Path("d/run")
     assert (again / "ümläut\udcff").read_text() == "x"
     assert not os.path.lexists(again / "out")
+
+
+@pytest.fixture
+def deep(work: Path) -> Iterator[Path]:
+    """A workspace of 1010 folders, each in the last: deeper than what removes a test's goes."""
+    here = os.open(work, os.O_RDONLY)
+    try:
+        for _ in range(1010):
+            os.mkdir("ddd", dir_fd=here)
+            deeper = os.open("ddd", os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = deeper
+        yield work
+    finally:
+        os.close(here)
+        parent = os.open(work.parent, os.O_RDONLY)
+        remove_tree("work", parent)
+        os.close(parent)
+
+
+def test_a_workspace_of_any_depth_and_any_name_is_saved_and_what_no_path_can_name_is_left_out(
+    deep: Path,
+) -> None:
+    long = "🚀" * 63  # as many bytes as a name can have
+    (deep / long).write_text("x")
+    (deep / ("ddd/" * 999) / "f").write_text("deep")
+    saved = io.BytesIO()
+    said = pack.pack(Workspace(deep), saved)
+    assert "1003 members" in said
+    assert "left out, since they could not be restored: 1 (" in said
+    saved.seek(0)
+    put(deep, saved, "again")
+    assert (deep / "again" / ("ddd/" * 999) / "f").read_text() == "deep"
+    assert (deep / "again" / long).exists()
