@@ -15,6 +15,7 @@ import click
 from carpal.errors import invalid, refuse
 from carpal.operator.asking import POSITION_MAX, get_session, run
 from carpal.operator.connection import Found, Operator, operator_options
+from carpal.operator.events import printable
 from carpal.operator.exporting import events_up_to
 from carpal.operator.files_out import File, write_files
 from carpal.operator.outcome import DONE
@@ -153,4 +154,6 @@ def _line(file: File, *, as_json: bool) -> str:
                 "kept": file.kept,
             }
         )
-    return f"{file.sha256[:12] or '-':12}  {file.size:>10}  {file.hand}:{file.path}"
+    named = printable(f"{file.hand}:{file.path}").replace("\n", "\\x0a")
+    named = named.encode(errors="backslashreplace").decode()  # no terminal takes a lone surrogate
+    return f"{printable(file.sha256[:12]) or '-':12}  {file.size:>10}  {named}"

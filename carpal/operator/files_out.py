@@ -1,5 +1,6 @@
 """Files of a session's hands, written to a folder: those whose contents the log's blobs have."""
 
+import errno
 import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from carpal.operator.exporting import STREAM_SECONDS
 from carpal.operator.screen import notice
 from carpal.status import Reason
 from carpal.v1 import session_pb2
+
+_NO_USE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS}
+"""Of the folder, not of one file's path: no other file can be written either."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +42,17 @@ async def write_files(operator: Operator, files: list[File], out: Path) -> None:
         try:
             ok = file.kept and await _write(operator, file, out)
         except OSError as error:
-            raise invalid("--out", f"{file.path[:200]!r} cannot be written: {error}") from None
+            if error.errno in _NO_USE:
+                raise invalid("--out", f"{file.path[:200]!r} cannot be written: {error}") from None
+            ok = False  # its path is another's folder, or too long
+        except UnicodeEncodeError:
+            ok = False
         missing += not ok
     notice(f"{len(files) - missing} files in {out}")
     if missing:
         notice(
             f"{missing} without their contents: of a hand without keep_files, too large, "
-            "or of a path that is none here"
+            "of a path that is none here, or that another file has"
         )
 
 
@@ -63,7 +71,9 @@ async def _write(operator: Operator, file: File, out: Path) -> bool:
     """Write one; False when its content is not there, or its path is none of a file here."""
     path = PurePosixPath(file.path)
     folder = file.hand or file.hand_id
-    if path.is_absolute() or {"..", ""} & {*path.parts, folder} or "\0" in file.path:
+    if path.is_absolute() or not path.parts or "\0" in file.path:
+        return False
+    if {"..", "", "."} & {*path.parts, folder}:
         return False
     if "/" in folder or "\0" in folder:
         return False

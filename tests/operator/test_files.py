@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from carpal.operator.files import Files
+from carpal.operator.files import Files, _line
+from carpal.operator.files_out import File
 from carpal.v1 import session_pb2, types_pb2
 from tests.command import Command
 from tests.operator.real import SESSION, create, real_sessiond
@@ -102,6 +103,9 @@ async def test_the_command_lists_them_and_says_where_the_log_has_gaps(
     assert "--at 999 is beyond the log" in beyond.stderr
 
 
+_PATHS = ("deep/a", "", ".", "../out", "/abs", "a\0b", "deep/a/b", "x" * 300, "\ud800")
+
+
 async def test_kept_contents_are_written_to_a_new_folder_and_nowhere_else(
     server: Serving, carpal: Command, tmp_path: Path
 ) -> None:
@@ -120,7 +124,7 @@ async def test_kept_contents_are_written_to_a_new_folder_and_nowhere_else(
         "sha256": digest.hexdigest(),
         "blob": f"sha256:{digest.hexdigest()}",
     }
-    changes = [change(path, **kept) for path in ("deep/a", "../out", "/abs", "a\0b")]
+    changes = [change(path, **kept) for path in _PATHS]
     changes.append(change("lost", size=1, sha256="ee"))
     for number, (kind, data) in enumerate(
         [EVENTS[0], ("agent.tool_result", result("h1", *changes))]
@@ -135,7 +139,15 @@ async def test_kept_contents_are_written_to_a_new_folder_and_nowhere_else(
     assert found == [out / "shell/deep/a"]
     assert found[0].read_bytes() == content
     assert "1 files in" in ended.stderr
-    assert "4 without their contents" in ended.stderr
+    assert "9 without their contents" in ended.stderr
     again = await carpal("session", "files", SESSION, "--out", str(out))
     assert again.code == 2
     assert "is there; name a new folder" in again.stderr
+
+
+def test_a_path_is_one_line_of_a_listing_and_no_word_to_the_terminal() -> None:
+    path = "a\x1b]0;title\x07\x1b[31m\nb\u202e\ud800"
+    file = File("h1", "she\nll", path, 1, "\x1b" * 12, 2, kept=False)
+    line = _line(file, as_json=False)
+    assert line.isprintable()
+    assert line.endswith("she\\x0all:a\\x1b]0;title\\x07\\x0ab\\u202e\\ud800")
