@@ -32,7 +32,7 @@ from hands.builtin.supervised import PULSE, Pulse, results_left
 from hands.inside import tree
 from hands.inside.call import START_LIMIT
 from hands.inside.toolset import TOOLS
-from hands.isolation import cgroups, disk
+from hands.isolation import cgroups, disk, uids
 from hands.isolation.cgroups import Group
 
 _Answer = TypeVar("_Answer")
@@ -181,7 +181,9 @@ class ContainerType:
             killed = await self._ask(self._clear, folder.resolve())  # noqa: ASYNC240 - it is ours
         except (EngineGone, EngineRefused) as error:
             log.warning("container not removed yet", extra={"hand_id": hand_id, "why": str(error)})
-            killed = await asyncio.to_thread(tree.kill_marked, common.mark(folder))
+            killed = await asyncio.to_thread(
+                tree.kill_marked, common.mark(folder), uids.anothers(folder)
+            )
         await asyncio.to_thread(disk.unmount_below, folder)
         return killed
 

@@ -31,7 +31,7 @@ from hands.builtin.supervised import PULSE, Pulse, results_left
 from hands.inside import tree
 from hands.inside.call import START_LIMIT
 from hands.inside.toolset import TOOLS
-from hands.isolation import bwrap, cgroups, disk, probe
+from hands.isolation import bwrap, cgroups, disk, probe, uids
 from hands.isolation.cgroups import Group
 
 SANDBOX = "CARPAL_SANDBOX"
@@ -167,10 +167,16 @@ class ProcessType:
         return hand
 
     async def reap(self, hand_id: str, folder: Path) -> int:
-        """Kill what carries the hand's mark or is in its group, and unmount what it had."""
-        killed = await asyncio.to_thread(tree.kill_marked, common.mark(folder))
+        """Kill what is in the hand's group or carries its mark, and unmount what it had."""
+        group, killed = Group(), 0
         if not self.unsandboxed:
             group = await asyncio.to_thread(cgroups.find, cgroups.name_of(folder), self._bases)
+            # First: nothing in it can hide, or make this slow.
+            killed = await asyncio.to_thread(group.kill)
+        killed += await asyncio.to_thread(
+            tree.kill_marked, common.mark(folder), uids.anothers(folder)
+        )
+        if not self.unsandboxed:
             await limited.remove(group)
             await asyncio.to_thread(disk.unmount_below, folder)
         return killed

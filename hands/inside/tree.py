@@ -12,7 +12,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import NamedTuple
 
 _PR_SET_PDEATHSIG = 1
@@ -20,6 +19,8 @@ _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _SWEEP_LIMIT = 5.0
 """Seconds after which a sweep gives up, for instance on a process stuck in the kernel."""
+_ENVIRONMENT_MAX = 256 * 1024
+"""Bytes of a process's environment that are read: it may say that its environment is all memory."""
 _PROC = "/proc"
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -145,27 +146,65 @@ def kill_tree(pid: int, start: int) -> int:
     return killed + send(root, signal.SIGKILL)
 
 
-def kill_marked(marker: str) -> int:
+def kill_namespace(pid: int, start: int) -> bool:
+    """Kill that process if it is the first of a namespace below ours, and with it all in there.
+
+    At one stroke, whatever they are and hide. False when it is no such process, or
+    when it is not over after a bounded wait.
+    """
+    process = find(pid)
+    if process is None or process.start != start or not _is_first(pid):
+        return False
+    send(process, signal.SIGKILL)
+    ends = time.monotonic() + _SWEEP_LIMIT
+    # The kernel ends it as the last of its namespace.
+    while (living := alive(pid, start)) and time.monotonic() < ends:
+        time.sleep(0.002)
+    return not living
+
+
+def _is_first(pid: int) -> bool:
+    try:
+        with open(f"{_PROC}/{pid}/status", "rb") as file:  # noqa: PTH123 - as `everyone`
+            line = next((line for line in file if line.startswith(b"NSpid:")), b"")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    pids = line.split()[1:]
+    return len(pids) > 1 and pids[-1] == b"1"
+
+
+def kill_marked(marker: str, theirs: Callable[[int], bool] = lambda _uid: False) -> int:
     """Kill every process started with `marker` (`NAME=value`) in its environment, and all below.
 
     For what outlived the supervisor whose descendant it was. A process may
     have hidden its environment and left its parent: this is the last resort, not the rule.
+    `theirs` says of a user id that its processes are others', not to be looked into.
     """
-    return _kill_all(lambda: _marked(os.fsencode(marker)))
+    return _kill_all(lambda: _marked(os.fsencode(marker), theirs))
 
 
-def _marked(marker: bytes) -> Iterable[Process]:
-    marked = []
-    for process in everyone().values():
-        try:
-            environment = Path(_PROC, str(process.pid), "environ").read_bytes()
-        except OSError:
-            continue  # gone, or another user's, which cannot be ours
-        if process.pid != os.getpid() and marker in environment.split(b"\0"):
-            marked.append(process)
+def _marked(marker: bytes, theirs: Callable[[int], bool] = lambda _uid: False) -> Iterable[Process]:
+    others = (process for process in everyone().values() if process.pid != os.getpid())
+    marked = [process for process in others if _carries(process.pid, marker, theirs)]
     # While their root lives, those that cleared their environment are still found by it.
     below = descendants(*(process.pid for process in marked))
     return {*marked, *(process for process in below if process.pid != os.getpid())}
+
+
+def _carries(pid: int, marker: bytes, theirs: Callable[[int], bool]) -> bool:
+    """Whether it has `marker` in its environment, or in the beginning of a huge one."""
+    folder = f"{_PROC}/{pid}"
+    try:
+        if theirs(os.stat(folder).st_uid):  # noqa: PTH116 - as `everyone`
+            return False
+        with open(f"{folder}/environ", "rb", buffering=0) as file:  # noqa: PTH123 - as `everyone`
+            environment = b"\0"
+            while len(environment) < _ENVIRONMENT_MAX and (more := file.read(_ENVIRONMENT_MAX)):
+                environment += more
+    except OSError:
+        return False  # gone, or another user's, which cannot be ours
+    # Not split: it may be nothing but separators.
+    return b"\0" + marker + b"\0" in environment + b"\0"
 
 
 def _kill_all(those: Callable[[], Iterable[Process]]) -> int:

@@ -138,17 +138,20 @@ class Group:
                 return int(words[words.index("oom_kill") + 1])
         return 0
 
-    def kill(self) -> None:
-        """Kill all in it; waits, a bounded time, until they are gone."""
-        ends = time.monotonic() + _END_LIMIT
+    def kill(self) -> int:
+        """Kill all in it; waits, a bounded time, until they are gone. Says how many it saw."""
+        ends, killed = time.monotonic() + _END_LIMIT, set[str]()
         for folder in dict.fromkeys(self.folders.values()):
+            killed.update(_words(folder / "cgroup.procs"))
             with contextlib.suppress(OSError):
                 (folder / "cgroup.kill").write_text("1")
             while (pids := _words(folder / "cgroup.procs")) and time.monotonic() < ends:
+                killed.update(pids)
                 for pid in pids:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(int(pid), signal.SIGKILL)
                 time.sleep(0.005)
+        return len(killed)
 
     def remove(self) -> None:
         """Remove it; what is in it is dead or dying. Raises OSError when it resists."""

@@ -28,6 +28,8 @@ _FAMILIES = (1, 2, 10, 16)
 """AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: those a network namespace holds. AF_VSOCK is not."""
 _IOCTLS = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX put words into a terminal's mouth."""
+_SET_MM = 35
+"""PR_SET_MM lets a process say that its environment is any memory: who reads it reads that."""
 
 
 class Machine(NamedTuple):
@@ -101,6 +103,7 @@ NAMESPACING = {"unshare": (272, 97), "setns": (308, 268), "chroot": (161, 51)}
 """Refused too, unless a hand's program makes a sandbox of its own, as browsers do."""
 _CLONE, _CLONE3 = (56, 220), (435, 435)
 _SOCKET, _SOCKETPAIR, _IOCTL = (41, 198), (53, 199), (16, 29)
+_PRCTL = (157, 167)
 
 
 def program(machine: str | None = None, *, namespaces: bool = False) -> bytes:
@@ -141,6 +144,9 @@ def program(machine: str | None = None, *, namespaces: bool = False) -> bytes:
         code += _when(
             _IOCTL[column], [*_argument(1), *_step(_EQUAL, request, 0, 1), *_refuse(errno.EPERM)]
         )
+    code += _when(
+        _PRCTL[column], [*_argument(0), *_step(_EQUAL, _SET_MM, 0, 1), *_refuse(errno.EPERM)]
+    )
     code += _step(_RETURN, _ALLOW)
     return b"".join(code)
 

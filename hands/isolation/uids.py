@@ -5,6 +5,7 @@ found again. Only root can give folders away; a daemon that is not has no more t
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from hands.api import ProvisionFailed
@@ -35,6 +36,15 @@ def give(path: Path, uid: int) -> None:
     """Give one file or folder to a hand's user; nothing when the daemon is not root."""
     if os.geteuid() == 0:
         os.chown(path, uid, uid, follow_symlinks=False)
+
+
+def anothers(folder: Path) -> Callable[[int], bool]:
+    """Says of a user id whether it is another hand's than the one in `folder`."""
+    try:
+        its = owner(folder)
+    except FileNotFoundError:
+        return lambda _uid: False
+    return lambda uid: FIRST <= uid < FIRST + COUNT and uid != its
 
 
 def owner(folder: Path) -> int:

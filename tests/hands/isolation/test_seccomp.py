@@ -82,6 +82,19 @@ def test_nothing_is_typed_into_a_terminal(machine: str, audit: int, column: int)
     assert judged(machine, audit, ioctl, 0, 0x5413) == ALLOW
 
 
+@BOTH
+def test_no_process_says_that_its_environment_is_any_memory(
+    machine: str, audit: int, column: int
+) -> None:
+    """Who looks for a hand's processes reads it."""
+    prctl = (157, 167)[column]
+    for how in ({}, {"namespaces": True}):
+        assert judged(machine, audit, prctl, 35, 14, **how) == REFUSE | errno.EPERM
+        assert judged(machine, audit, prctl, 35 | 1 << 40, 14, **how) == REFUSE | errno.EPERM
+        for option in (1, 4, 15, 22, 38, 36, 40):
+            assert judged(machine, audit, prctl, option, **how) == ALLOW
+
+
 def test_calls_of_another_architecture_are_refused_whole() -> None:
     assert judged("x86_64", 0x40000003, 1) == REFUSE | errno.EPERM
     assert judged("x86_64", X86[0], 0x40000000 | 1) == REFUSE | errno.EPERM
