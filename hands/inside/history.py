@@ -27,6 +27,9 @@ _PATH_BYTES = 256 * 1024
 _FILE_BYTES = 8 * 1024 * 1024
 _CALL_BYTES = 64 * 1024 * 1024
 """Bytes read of one file, and of one call's, for their digests."""
+_KEPT_SHARE = 3
+"""Of the disk that contents are kept on, one in so many bytes is theirs: a hand whose disk is
+limited has one of 24 MiB for them, its output, the shell's state and results."""
 _GRAIN = 20_000_000
 """Nanoseconds by which two change times may differ and look the same, and room."""
 
@@ -42,6 +45,8 @@ class History:
         self._workspace = workspace
         self._keep = keep
         self._entries = entries
+        self._keep_room = 0
+        """Bytes of contents that are still kept of this call."""
         self._fresh: dict[str, str] = {}
         """Digests of files that changed just before the last look: within the clock's grain a
         second change could look like none."""
@@ -64,7 +69,7 @@ class History:
             or (path in fresh and fresh[path] != self._digest(path, _FILE_BYTES)[1])
         )
         told = list(_first(differ))
-        room = _CALL_BYTES
+        room, self._keep_room = _CALL_BYTES, self._share()
         files: list[dict[str, Any]] = []
         for path in told:
             if path not in now:
@@ -105,6 +110,13 @@ class History:
                 continue  # gone meanwhile, or not to be read: its files count as removed
         return found
 
+    def _share(self) -> int:
+        """Bytes that the contents of one call may have; the daemon takes them before the next."""
+        if not self._keep:
+            return 0
+        disk = os.statvfs(self._keep.parent)
+        return min(_CALL_BYTES, disk.f_blocks * disk.f_frsize // _KEPT_SHARE)
+
     def _digest(self, path: str, most: int, keep: Path | None = None) -> tuple[int, str]:
         """A file's size, and its SHA-256 in hex, empty when it has more than `most` bytes."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -125,7 +137,8 @@ class History:
         import hashlib  # loads OpenSSL: a hand is ready sooner without
 
         digest = hashlib.sha256(data).hexdigest()
-        if keep:
+        if keep and len(data) <= self._keep_room:
+            self._keep_room -= len(data)
             _copy(data, keep / digest)
         return len(data), digest
 

@@ -3,6 +3,9 @@
 import hashlib
 import os
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from carpal.v1 import hand_pb2 as pb
 from hands.inside.history import History
@@ -124,3 +127,19 @@ def test_where_there_is_no_room_for_contents_that_is_said(tmp_path: Path) -> Non
     (workspace / "a").write_bytes(b"one")
     (told,) = history.changes()["files"]
     assert (told["kept"], told["digest"]) == (False, hashlib.sha256(b"one").hexdigest())
+
+
+def test_contents_of_one_call_have_a_third_of_their_disk_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hand's own disk holds its output, its results and the shell's state as well."""
+    workspace, keep = tmp_path / "w", tmp_path / "kept"
+    workspace.mkdir()
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_blocks=9, f_frsize=1))
+    history = History(workspace, keep)
+    for _ in range(2):  # the next call has as much
+        (workspace / "a").write_bytes(os.urandom(3))
+        (workspace / "b").write_bytes(os.urandom(3))
+        told = history.changes()["files"]
+        assert [each["kept"] for each in told] == [True, False]
+        assert all(each["digest"] for each in told)
