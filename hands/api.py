@@ -281,10 +281,14 @@ class HandType(Protocol):
         """The hand again, after the daemon restarted on the same boot. Raises HandLost."""
 
     async def reap(self, hand_id: str, folder: Path) -> int:
-        """Kill whatever is left of a hand nobody holds; says how many processes that were."""
+        """Kill whatever is left of a hand nobody holds; says how many processes that were.
+
+        Its folder, and what is mounted there, stay until the hand is released. Raise what you
+        like when something resists: it is asked again at the release.
+        """
 
     async def left(self, hand_id: str, folder: Path) -> Mapping[str, Result]:
-        """Results, by call, of a hand that is reaped: those it had when it ended, and nobody took.
+        """Results, by call, that a hand had when it ended, and nobody took; asked before `reap`.
 
         A type whose hands write down nothing gives none.
         """

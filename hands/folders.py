@@ -4,6 +4,7 @@ import contextlib
 from pathlib import Path
 
 from hands.inside.removal import remove_tree
+from hands.isolation import disk
 
 
 def make_parent(folder: Path) -> None:
@@ -17,9 +18,11 @@ def make(folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a hand's folder and all in it; never what a symlink in it points to.
+    """Remove a hand's folder, all in it and its disks; never what a symlink in it points to.
 
     Raises OSError when something resists.
     """
+    # Not before: results and output that nobody took yet are on a disk of the hand's own.
+    disk.unmount_below(folder)
     with contextlib.suppress(FileNotFoundError):
         remove_tree(folder)

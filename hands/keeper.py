@@ -7,8 +7,7 @@ service. When the hand dies, its open calls are settled as lost.
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from carpal.errors import refuse
 from carpal.status import Reason
@@ -29,6 +28,8 @@ from hands.api import (
 from hands.blobs import Blobs
 from hands.inside.deadline import Deadline
 from hands.journal import HandRow, Journal
+from hands.kept import Keeping
+from hands.remains import RESISTS, Remains
 from hands.running import Running
 from hands.spool import Spool
 
@@ -42,27 +43,18 @@ class Keeper:
     """One live hand and its open calls."""
 
     def __init__(
-        self,
-        row: HandRow,
-        hand: Hand,
-        journal: Journal,
-        folder: Path,
-        *,
-        reap: Callable[[], Awaitable[Mapping[str, Result]]],
-        keep: Callable[[Result], Awaitable[Result]],
+        self, row: HandRow, hand: Hand, journal: Journal, remains: Remains, blobs: Blobs
     ) -> None:
-        """`folder` is the hand's; `reap` kills what a dead hand leaves behind.
-
-        `keep` takes the files that a result says are kept, and says which it took.
-        """
+        """`remains` kills what a dead hand leaves behind; changed files go to `blobs`."""
         self.hand_id = row.hand_id
         self.open: dict[str, Running] = {}
         """Calls without a result, in order."""
         self._hand = hand
         self._journal = journal
-        self._folder = folder
-        self._reap = reap
-        self._keep = keep
+        self._type = row.type
+        self._folder = remains.folder_of(row.hand_id)
+        self._remains = remains
+        self._blobs = blobs
         self._line: asyncio.Queue[Running | None] = asyncio.Queue()
         self._idle = False
         """The worker waits for the next call, and none is in line."""
@@ -90,19 +82,12 @@ class Keeper:
             worker = group.create_task(self._work())
             self._lost = await self._hand.wait_lost()
             log.warning("hand lost", extra={"hand_id": self.hand_id, "reason": self._lost})
+            for running in self.open.values():
+                if running.ended:
+                    running.ended.stop()  # nobody waits for contents of a dead hand's files
             self._line.put_nowait(None)
             await worker
-        left: Mapping[str, Result] = {}
-        try:
-            async with asyncio.timeout(_REAP_LIMIT):
-                left = await self._reap()
-        except TimeoutError:
-            log.warning("a lost hand's processes resist", extra={"hand_id": self.hand_id})
-        for running in list(self.open.values()):
-            lost = results.lost(self._lost, began=running.began)
-            self._settle(running, left.get(running.call_id, lost))
-        self._journal.lost(self.hand_id, self._lost)
-        await self._hand.detach()
+        await self._bury(_REAP_LIMIT)
 
     async def cancel(self, call_id: str, grace: float) -> None:
         """Stop an open call: at once when it waits in line, else TERM, then KILL."""
@@ -117,13 +102,13 @@ class Keeper:
         self._deadline.contact()
         await self._hand.contact()
 
-    async def save(self, blobs: Blobs, session_id: str, save_id: str) -> pb.Attachment:
+    async def save(self, session_id: str, save_id: str) -> pb.Attachment:
         """Its workspace as a blob. NOT_BUILT when its type cannot."""
         if not isinstance(self._hand, Savable):
             raise refuse(Reason.NOT_BUILT, "a hand of this type cannot be saved")
         # Beside the folders of hands: this one is the hand's own, which it may fill and change.
         above = self._folder.parent.parent
-        return await saving.save(self._hand, blobs, session_id, save_id, above)
+        return await saving.save(self._hand, self._blobs, session_id, save_id, above)
 
     @property
     def orphan_in(self) -> float:
@@ -132,14 +117,20 @@ class Keeper:
 
     async def release(self) -> None:
         """End the hand, from outside when it does not obey, and then settle its calls."""
+        if self._lost:
+            await self._bury(None)
+            return
+        ended = True
         try:
             await self._hand.release()
-        except HandLost as error:
-            log.warning("hand ended from outside", extra={"why": str(error)})
-            await self._reap()
+        except Exception as error:  # lost, or its type's own bug
+            log.warning("hand ended from outside", extra={"why": str(error)}, exc_info=True)
+            ended = False
+        # A call may have ended just before the hand did.
+        left = await self._remains.left(self._type, self.hand_id)
+        dead = ended or await self._remains.reap(self._type, self.hand_id)
         # Not before: it would be said of what still runs.
-        for running in list(self.open.values()):
-            self._settle(running, results.cancelled("as its hand was released"))
+        self._settle_open(lambda _: results.released(dead=dead), left)
 
     async def detach(self) -> None:
         """Leave the hand running; the daemon ends."""
@@ -152,7 +143,7 @@ class Keeper:
         return running
 
     async def _work(self) -> None:
-        while running := await self._next():
+        while (running := await self._next()) and not self._lost:
             if running.result is not None:
                 continue  # cancelled in line
             try:
@@ -186,12 +177,21 @@ class Keeper:
                 case Spooled(end):
                     running.told(end)
                 case Result():
-                    kept = await self._keep(step)
-                    if running.result is None:  # no release settled it meanwhile
-                        self._settle(running, kept)
+                    await self._end(running, step)
         if running.result is None:
             self._settle(running, Result(Outcome.INTERRUPTED, "[the call ended without a result]"))
         await self._hand.acknowledge(running.call_id)
+
+    async def _end(self, running: Running, result: Result) -> None:
+        """Have contents of files taken, while the hand lives, and journal the result."""
+        sessions = self._journal.sessions_of(self.hand_id)
+        running.ended = ended = Keeping(result, self._folder, self._blobs, sessions)
+        if not self._lost:
+            await ended.put()
+        if running.result is None:  # no release settled it meanwhile
+            self._settle(running, ended.result)
+        if ended.any:
+            await asyncio.to_thread(ended.clear)
 
     def _steps(self, running: Running) -> AsyncIterator[Step]:
         if running.call is None:
@@ -200,6 +200,26 @@ class Keeper:
             self._journal.starting(self.hand_id, running.call_id)
         running.began = True
         return self._hand.execute(running.call)
+
+    async def _bury(self, limit: float | None) -> None:
+        """Settle the calls of a hand that died, and what is left of it, within `limit` seconds."""
+        # Before it is reaped, and not in the time for that: it is the truth about its calls.
+        left = await self._remains.left(self._type, self.hand_id)
+        dead = await self._remains.reap(self._type, self.hand_id, limit)
+        reason = self._lost if dead else f"{self._lost}; {RESISTS}"
+        self._settle_open(lambda running: results.lost(reason, began=running.began), left)
+        self._journal.lost(self.hand_id, reason)
+        await self._hand.detach()
+
+    def _settle_open(
+        self, otherwise: Callable[[Running], Result], left: Mapping[str, Result]
+    ) -> None:
+        """Settle all calls: as they ended, as far as that is known."""
+        for running in list(self.open.values()):
+            if running.ended:
+                self._settle(running, running.ended.result)
+            else:
+                self._settle(running, left.get(running.call_id) or otherwise(running))
 
     def _settle(self, running: Running, result: Result) -> None:
         message = results.to_message(result, self._journal.sequence + 1)

@@ -1,7 +1,9 @@
 """Contents of files that a call changed: taken from the hand's folder and put where the log is.
 
 Before the result is told, so that what the log names is there. What cannot be put there is told
-without its content: a link that is away for long holds up no call for ever.
+without its content: a link that is away for long holds up no call for ever. What was put there
+is removed only once the journal has the result: a daemon killed between would find nothing to
+put, and deny what is there.
 """
 
 import contextlib
@@ -11,6 +13,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -19,22 +22,85 @@ from carpal.v1 import types_pb2
 from hands.api import FileChange, Result
 from hands.blobs import Blobs
 from hands.inside.history import KEPT
+from hands.stopping import Stoppable
 
 log = logging.getLogger(__name__)
 
+LIMIT = 30.0
+"""Seconds for all contents of one result."""
+_NAMES_MAX = 10_000
+"""Names removed at once; a call of ours keeps a thousand."""
 
-async def taken(result: Result, hand_folder: Path, blobs: Blobs, sessions: Sequence[str]) -> Result:
-    """The result, with those files kept that are blobs by now."""
-    if not any(change.kept for change in result.files):
-        return result
-    there: dict[bytes, bool] = {}
-    for change in result.files:
-        if change.kept and change.digest not in there:
-            # One that fails is asked for no more: each may cost the whole wait for a link.
-            ok = all(there.values()) and bool(sessions)
-            there[change.digest] = ok and await _put(change, hand_folder, blobs, sessions[0])
+
+class Keeping:
+    """The contents of one result, on their way."""
+
+    def __init__(
+        self,
+        result: Result,
+        hand_folder: Path,
+        blobs: Blobs,
+        sessions: Sequence[str],
+        limit: float = LIMIT,
+    ) -> None:
+        """`limit` is in seconds, for all of them."""
+        self._result = result
+        self._hand_folder = hand_folder
+        self._blobs = blobs
+        self._sessions = sessions
+        self._stoppable = Stoppable(limit)
+        self._there: set[bytes] = set()
+        self.any = any(change.kept for change in result.files)
+        """There are contents."""
+
+    @property
+    def result(self) -> Result:
+        """The result as it may be told now, with those files kept that are blobs by now."""
+        return _with(self._result, self._there) if self.any else self._result
+
+    async def put(self) -> None:
+        """Put them where the log is, as far as that goes in time, and until `stop`."""
+        if not self.any or not self._sessions:
+            return
+        try:
+            async with self._stoppable.running():
+                changes = {each.digest: each for each in self._result.files if each.kept}
+                for change in changes.values():
+                    if await _put(change, self._hand_folder, self._blobs, self._sessions[0]):
+                        self._there.add(change.digest)
+        except (CarpalError, TimeoutError) as error:
+            # No more is tried: each may cost the whole wait for a link.
+            why = str(error) or "there was no time"
+            log.warning("contents not kept", extra={"folder": str(self._hand_folder), "why": why})
+
+    def stop(self) -> None:
+        """What is not a blob by now will be none."""
+        self._stoppable.stop()
+
+    def clear(self) -> None:
+        """The result is in the journal: what was put is needed no more, and the rest never will be.
+
+        Calls come one at a time, so all that is there is of this one, or of one before.
+        """
+        try:
+            with _folder(self._hand_folder) as folder:
+                with os.scandir(folder) as entries:
+                    names = [entry.name for entry in islice(entries, _NAMES_MAX)]
+                for name in names:
+                    with contextlib.suppress(OSError):  # what a hand planted goes with the hand
+                        os.unlink(name, dir_fd=folder)
+        except OSError as error:
+            log.info("contents not removed", extra={"why": str(error)})
+
+
+def without(result: Result) -> Result:
+    """A result whose contents nobody will put anywhere."""
+    return _with(result, set())
+
+
+def _with(result: Result, there: set[bytes]) -> Result:
     files = [
-        dataclasses.replace(each, kept=each.kept and there[each.digest]) for each in result.files
+        dataclasses.replace(each, kept=each.kept and each.digest in there) for each in result.files
     ]
     return dataclasses.replace(result, files=files)
 
@@ -43,12 +109,9 @@ async def _put(change: FileChange, hand_folder: Path, blobs: Blobs, session_id: 
     """Whether it is a blob now. What the hand put in its place is no more than what it says."""
     name, info = change.digest.hex(), types_pb2.BlobInfo(digest=change.digest, size=change.size)
     try:
-        with _folder(hand_folder) as folder:
-            with _regular(folder, name) as content:
-                await blobs.write(session_id, content, info)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=folder)
-    except (CarpalError, OSError) as error:
+        with _folder(hand_folder) as folder, _regular(folder, name) as content:
+            await blobs.write(session_id, content, info)
+    except OSError as error:
         log.warning("content not kept", extra={"path": change.path[:200], "why": str(error)})
         return False
     return True

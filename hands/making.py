@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-from carpal.errors import CarpalError
+from carpal.errors import CarpalError, refuse
+from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
+from hands.stopping import Stoppable
 
 
 class Making:
@@ -14,6 +17,27 @@ class Making:
         self._messages: list[str] = []
         self._outcome: pb.ProvisionResult | CarpalError | None = None
         self._change = asyncio.Event()
+        self._mounting = Stoppable()
+
+    @property
+    def released(self) -> bool:
+        """A release came meanwhile."""
+        return self._mounting.stopped
+
+    def release(self) -> None:
+        """Its release came: what may be left out of making it is."""
+        self._mounting.stop()
+
+    @asynccontextmanager
+    async def until_released(self) -> AsyncIterator[None]:
+        """Around what a release cuts short. Raises HAND_GONE then."""
+        try:
+            async with self._mounting.running():
+                yield
+        except TimeoutError as error:
+            if not self.released:
+                raise
+            raise refuse(Reason.HAND_GONE, "the hand was released while it was made") from error
 
     def progress(self, message: str) -> None:
         """Something happened on the way."""

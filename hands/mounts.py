@@ -3,7 +3,7 @@
 All of them, in order, or there is no hand.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
 from carpal.errors import CarpalError, invalid
 from carpal.mounts import MOUNTS_MAX, Mount, as_error, parse
@@ -11,6 +11,9 @@ from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from hands.api import Description, Hand, HandLost, Mountable, MountFailed, Placing
 from hands.blobs import Blobs
+
+Place = Callable[[Hand], Awaitable[list[str]]]
+"""`place`, with all but the hand known."""
 
 
 def read(mounts: Iterable[pb.Mount], description: Description) -> list[Mount]:

@@ -73,6 +73,13 @@ def lost(reason: str, *, began: bool) -> Result:
     return Result(Outcome.LOST, text)
 
 
+def released(*, dead: bool) -> Result:
+    """The hand was released around the call."""
+    if dead:
+        return cancelled("as its hand was released")
+    return interrupted("its hand was released; what it started resists, and may still run")
+
+
 def interrupted(reason: str) -> Result:
     """The daemon or the machine died around the call."""
     text = f"[interrupted: {reason}; this call may have partly happened]"

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 from carpal.v1 import hand_pb2 as pb
 from hands.api import Call, Output
+from hands.kept import Keeping
 from hands.spool import Spool
 
 CHUNK = 64 * 1024
@@ -29,6 +30,8 @@ class Running:
         self.began = call is None
         """The hand was told, or is about to be."""
         self.spool = spool
+        self.ended: Keeping | None = None
+        """How it ended, before the journal has that: contents of files are taken first."""
         self.result = result
         self._change = asyncio.Event()
 

@@ -214,7 +214,9 @@ class HandService:
             raise _gone(row)
         progress = pb.ProvisionProgress(message="saving the workspace")
         yield pb.SaveResponse(progress=progress)
-        saved = await self._hands.save(keeper, request.driver.session_id, save_id)
+        if self._hands.keepers.get(row.hand_id) is not keeper:  # released meanwhile
+            raise _gone(row)
+        saved = await self._hands.saves.save(keeper, request.driver.session_id, save_id)
         yield pb.SaveResponse(saved=saved)
 
     # What comes later.

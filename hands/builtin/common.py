@@ -163,7 +163,7 @@ def settle(
 def files(order: Order, uid: int, gid: int) -> Path:
     """Where the hand's home, tmp and workspace are: on a disk of its own, where that is limited.
 
-    Needs root then. What is mounted is unmounted by `disk.unmount_below`.
+    Needs root then. What is mounted goes with the folder: `folders.remove`.
     """
     size = int(order.limits.get("disk_bytes", 0))
     if not size:

@@ -32,7 +32,7 @@ from hands.builtin.supervised import PULSE, Pulse, results_left
 from hands.inside import tree
 from hands.inside.call import START_LIMIT
 from hands.inside.toolset import TOOLS
-from hands.isolation import cgroups, disk, uids
+from hands.isolation import cgroups, uids
 from hands.isolation.cgroups import Group
 
 _Answer = TypeVar("_Answer")
@@ -184,7 +184,6 @@ class ContainerType:
             killed = await asyncio.to_thread(
                 tree.kill_marked, common.mark(folder), uids.anothers(folder)
             )
-        await asyncio.to_thread(disk.unmount_below, folder)
         return killed
 
     async def left(self, hand_id: str, folder: Path) -> Mapping[str, Result]:

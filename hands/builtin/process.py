@@ -31,7 +31,7 @@ from hands.builtin.supervised import PULSE, Pulse, results_left
 from hands.inside import tree
 from hands.inside.call import START_LIMIT
 from hands.inside.toolset import TOOLS
-from hands.isolation import bwrap, cgroups, disk, probe, uids
+from hands.isolation import bwrap, cgroups, probe, uids
 from hands.isolation.cgroups import Group
 
 SANDBOX = "CARPAL_SANDBOX"
@@ -167,7 +167,7 @@ class ProcessType:
         return hand
 
     async def reap(self, hand_id: str, folder: Path) -> int:
-        """Kill what is in the hand's group or carries its mark, and unmount what it had."""
+        """Kill what is in the hand's group or carries its mark; what it wrote stays to be read."""
         group, killed = Group(), 0
         if not self.unsandboxed:
             group = await asyncio.to_thread(cgroups.find, cgroups.name_of(folder), self._bases)
@@ -178,7 +178,6 @@ class ProcessType:
         )
         if not self.unsandboxed:
             await limited.remove(group)
-            await asyncio.to_thread(disk.unmount_below, folder)
         return killed
 
     async def left(self, hand_id: str, folder: Path) -> Mapping[str, Result]:

@@ -11,10 +11,12 @@ from typing import Any
 
 from carpal.v1 import hand_pb2 as pb
 from hands.api import HandType
+from hands.blobs import Blobs
 from hands.builtin.common import mark
 from hands.builtin.process import ProcessType
 from hands.inside import tree
 from hands.inventory import Inventory, open_inventory
+from hands.isolation import disk
 from hands.journal import Journal
 from hands.service import HandService
 from tests.pace import SCALE
@@ -162,6 +164,7 @@ async def open_place(
     end: bool = True,
     process: ProcessType | None = None,
     more: Mapping[str, HandType] | None = None,
+    blobs: Blobs | None = None,
 ) -> AsyncIterator[Place]:
     """A service on a state folder. With `end`, every hand's processes are killed afterwards."""
     state.mkdir(exist_ok=True)
@@ -173,6 +176,7 @@ async def open_place(
             folder=state / "hands",
             boot_id=boot_id,
             hands_max=hands_max,
+            blobs=blobs,
         ) as inventory:
             yield Place(inventory)
     finally:
@@ -182,6 +186,7 @@ async def open_place(
                 tree.kill_marked(mark(folder))
                 if process is not None:
                     await process.reap(row.hand_id, folder)  # what a sandbox has besides
+                    disk.unmount_below(folder)
         journal.close()
 
 

@@ -1,5 +1,7 @@
 """Contents of changed files on their way to blobs; what a hand plants there leads nowhere."""
 
+import asyncio
+import dataclasses
 import hashlib
 import os
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from carpal.v1 import types_pb2
 from hands import kept
 from hands.api import Change, FileChange, Outcome, Result
 from hands.blobs import Blobs
+from tests.hands.place import PATIENCE
 
 CONTENT = b"content"
 DIGEST = hashlib.sha256(CONTENT).digest()
@@ -35,25 +38,78 @@ class Taking(Blobs):
         self.taken.append((session_id, file.read()))
 
 
+class Away(Blobs):
+    """Blobs whose link is away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+
+    async def write(self, session_id: str, file: IO[bytes], info: types_pb2.BlobInfo) -> None:
+        self.asked.set()
+        await asyncio.Event().wait()
+
+
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / DIGEST.hex()).write_bytes(CONTENT)
     return tmp_path
 
 
-async def test_what_was_taken_is_told_as_kept_and_leaves_the_hands_folder(tmp_path: Path) -> None:
+async def put(hand_folder: Path, blobs: Blobs, limit: float = PATIENCE) -> kept.Keeping:
+    keeping = kept.Keeping(RESULT, hand_folder, blobs, ["s"], limit)
+    await keeping.put()
+    return keeping
+
+
+async def test_what_was_taken_is_told_as_kept_and_stays_until_that_is_journaled(
+    tmp_path: Path,
+) -> None:
     blobs = Taking()
-    result = await kept.taken(RESULT, folder(tmp_path), blobs, ["s"])
-    assert [each.kept for each in result.files] == [True, False]
+    keeping = await put(folder(tmp_path), blobs)
+    assert [each.kept for each in keeping.result.files] == [True, False]
     assert blobs.taken == [("s", CONTENT)]
+    assert [each.name for each in (tmp_path / "kept").iterdir()] == [DIGEST.hex()]
+    keeping.clear()
     assert not list((tmp_path / "kept").iterdir())
 
 
-async def test_what_could_not_be_taken_is_told_without_its_content(tmp_path: Path) -> None:
+async def test_what_could_not_be_taken_is_told_without_its_content_and_removed(
+    tmp_path: Path,
+) -> None:
     full = refuse(Reason.STORE_FULL, "no room")
-    result = await kept.taken(RESULT, folder(tmp_path), Taking(full), ["s"])
-    assert [each.kept for each in result.files] == [False, False]
-    assert result.files[0].digest == DIGEST
+    keeping = await put(folder(tmp_path), Taking(full))
+    assert [each.kept for each in keeping.result.files] == [False, False]
+    assert keeping.result.files[0].digest == DIGEST
+    (tmp_path / "kept/planted").mkdir()
+    keeping.clear()
+    assert [each.name for each in (tmp_path / "kept").iterdir()] == ["planted"]
+
+
+async def test_a_content_that_is_gone_keeps_none_of_the_others_back(tmp_path: Path) -> None:
+    gone = dataclasses.replace(CHANGE, path="gone", digest=bytes(32))
+    result = dataclasses.replace(RESULT, files=[gone, CHANGE])
+    keeping = kept.Keeping(result, folder(tmp_path), Taking(), ["s"])
+    await keeping.put()
+    assert [each.kept for each in keeping.result.files] == [False, True]
+
+
+async def test_contents_are_waited_for_a_bounded_time_together(tmp_path: Path) -> None:
+    keeping = await put(folder(tmp_path), Away(), limit=0.05)
+    assert [each.kept for each in keeping.result.files] == [False, False]
+
+
+async def test_contents_are_waited_for_until_someone_says_stop(tmp_path: Path) -> None:
+    blobs = Away()
+    keeping = kept.Keeping(RESULT, folder(tmp_path), blobs, ["s"])
+    putting = asyncio.create_task(keeping.put())
+    async with asyncio.timeout(PATIENCE):
+        await blobs.asked.wait()
+        keeping.stop()
+        keeping.stop()
+        await putting
+        await keeping.put()  # stopped before it began
+    assert not keeping.result.files[0].kept
 
 
 def _linked_file(folder: Path, elsewhere: Path) -> None:
@@ -84,7 +140,8 @@ async def test_what_a_hand_plants_in_its_place_is_neither_read_nor_removed(
     (tmp_path / "hand").mkdir()
     plant(folder(tmp_path / "hand"), elsewhere)
     blobs = Taking()
-    result = await kept.taken(RESULT, tmp_path / "hand", blobs, ["s"])
+    keeping = await put(tmp_path / "hand", blobs)
     assert not blobs.taken
-    assert not result.files[0].kept
+    assert not keeping.result.files[0].kept
+    keeping.clear()
     assert (elsewhere / DIGEST.hex()).read_bytes() == CONTENT

@@ -31,8 +31,13 @@ class Kept(Blobs):
         self.asked: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
+        self.writes = asyncio.Event()
+        self.writes.set()
+        self.writing = asyncio.Event()
 
     async def write(self, session_id: str, file: IO[bytes], info: types_pb2.BlobInfo) -> None:
+        self.writing.set()
+        await self.writes.wait()
         file.seek(0)
         data = file.read()
         assert (hashlib.sha256(data).digest(), len(data)) == (info.digest, info.size)
@@ -98,8 +103,8 @@ def ref(kind: str, data: bytes) -> str:
 @pytest.fixture
 async def kept(tmp_path: Path) -> AsyncIterator[tuple[Place, Kept]]:
     """A service whose blobs are here."""
-    async with open_place(tmp_path / "state") as place:
-        place.inventory.blobs = blobs = Kept()
+    blobs = Kept()
+    async with open_place(tmp_path / "state", blobs=blobs) as place:
         yield place, blobs
 
 
@@ -210,24 +215,25 @@ async def test_the_same_provision_again_waits_for_the_same_mounts_and_gets_the_s
     assert caught.value.reason is Reason.ID_REUSED
 
 
-async def test_a_released_hand_leaves_nothing_though_its_mount_was_under_way(
+async def test_a_release_ends_the_mounts_of_a_hand_being_made_and_its_id_is_spent(
     kept: tuple[Place, Kept],
 ) -> None:
     place, blobs = kept
     data = bytes(300_000)
     keep(blobs, data)
-    blobs.gate.clear()
-    asked = request(place, (ref("blob", data), "d"))
+    blobs.gate.clear()  # for ever: a repository, say, that takes an hour
+    asked = request(place, (ref("blob", data), "d"), ("text:t", "e"))
     making = asyncio.create_task(place.provision(asked))
     async with asyncio.timeout(PATIENCE):
         while not blobs.asked:  # noqa: ASYNC110 - it is asked in a moment
             await asyncio.sleep(0.01)
-    releasing = asyncio.create_task(place.release(asked.hand_id))
-    await asyncio.sleep(0)
-    blobs.gate.set()
-    assert await releasing
-    await making
+    assert await place.release(asked.hand_id)
+    for again in (making, place.provision(asked)):
+        with pytest.raises(CarpalError) as caught:
+            await again
+        assert caught.value.reason is Reason.HAND_GONE
     assert not place.inventory.folder_of(asked.hand_id).exists()
+    assert place.inventory.count == 0
 
 
 async def test_a_git_repository_is_cloned_at_its_branch_tag_or_commit_by_the_hands_own_git(
@@ -309,8 +315,8 @@ async def test_what_is_mounted_in_a_sandbox_belongs_to_the_hands_own_user_never_
 ) -> None:
     """H40, H38: and a mount's repository is reached by the forwarder, while it is cloned."""
     (commit,) = server.repository("r", {"a": "from git"})
-    async with open_place(tmp_path / "state", process=ProcessType(sandbox="required")) as place:
-        place.inventory.blobs = blobs = Kept()
+    blobs, process = Kept(), ProcessType(sandbox="required")
+    async with open_place(tmp_path / "state", process=process, blobs=blobs) as place:
         tar = archive(a=b"from tar")
         keep(blobs, tar)
         asked = request(
@@ -367,8 +373,8 @@ async def test_a_saved_workspace_is_restored_by_a_mount_in_another_hand(
 async def test_a_save_asked_for_again_answers_the_first_result_also_after_a_restart(
     tmp_path: Path,
 ) -> None:
-    async with open_place(tmp_path / "state", end=False) as place:
-        place.inventory.blobs = blobs = Kept()
+    blobs = Kept()
+    async with open_place(tmp_path / "state", end=False, blobs=blobs) as place:
         hand = await place.hand()
         first = await save(place, hand)
         await place.sh(hand, "echo more > more")
@@ -396,3 +402,16 @@ async def test_a_workspace_that_cannot_be_sent_is_not_saved_and_the_hand_goes_on
     assert caught.value.reason is Reason.SAVE_FAILED
     assert "more than 100000 bytes" in caught.value.message
     assert (await place.sh(hand, "ls")).content == "zeros\n"
+
+
+async def test_a_save_under_way_ends_with_its_hand(kept: tuple[Place, Kept]) -> None:
+    place, blobs = kept
+    blobs.writes.clear()
+    hand = await place.hand()
+    saving = asyncio.create_task(save(place, hand))
+    await asyncio.wait_for(blobs.writing.wait(), PATIENCE)
+    assert await place.release(hand)
+    with pytest.raises(CarpalError) as caught:
+        await saving
+    assert caught.value.reason is Reason.HAND_GONE
+    assert place.journal.saved(hand, "s1") is None
