@@ -8,7 +8,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -63,7 +63,7 @@ def load(
         # Not strict: environment variables are strings, fields may be numbers.
         return msgspec.convert(values, cls, strict=False, dec_hook=_decode)
     except msgspec.ValidationError as error:
-        raise _explain(error, source) from None
+        raise _explain(error, source, cls) from None
 
 
 def _read(path: Path, *, required: bool) -> dict[str, Any]:
@@ -86,12 +86,19 @@ def _decode(kind: type, value: Any) -> Any:
     raise NotImplementedError(kind)
 
 
-def _explain(error: msgspec.ValidationError, source: Mapping[str, str]) -> CarpalError:
+def _explain(
+    error: msgspec.ValidationError, source: Mapping[str, str], cls: type[msgspec.Struct]
+) -> CarpalError:
     text = str(error)
     for name, where in source.items():
         if f"`$.{name}" in text:
             problem = text.split(" - at", maxsplit=1)[0].lower()
-            return _bad(f"{where}: {name}: {problem}", "correct the value")
+            hint = get_type_hints(cls)[name]
+            words = get_args(hint) if get_origin(hint) is Literal else ()
+            return _bad(
+                f"{where}: {name}: {problem}",
+                f"use one of: {', '.join(words)}" if words else "correct the value",
+            )
     if "missing required field" in text:
         name = text.split("`")[1]
         flag = f"--{name.replace('_', '-')}"

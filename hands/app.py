@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
@@ -54,7 +54,7 @@ class HandConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Seconds that it waits at most before it dials again, when links fail again and again."""
     proxy: str = ""
     """URL of the HTTP proxy to dial out by, or `none`; empty leaves it to the environment."""
-    sandbox: Literal["auto", "off", "required"] = "auto"
+    sandbox: types.Sandbox = "auto"
     """Whether process hands get a sandbox: where one can be made, never, or else no hand."""
 
 

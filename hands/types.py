@@ -2,11 +2,15 @@
 
 import logging
 from importlib.metadata import entry_points
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, get_args, runtime_checkable
 
+from carpal.errors import invalid
 from hands.api import HandType
 
 log = logging.getLogger(__name__)
+
+Sandbox = Literal["auto", "off", "required"]
+"""Whether hands get a sandbox: where one can be made, never, or else no hand."""
 
 
 @runtime_checkable
@@ -19,6 +23,8 @@ class Sandboxing(Protocol):
 
 def installed(sandbox: str = "auto") -> dict[str, HandType]:
     """By name. One whose extra is not installed is left out, and the log says so."""
+    if sandbox not in get_args(Sandbox):
+        raise invalid("sandbox", f"{sandbox!r} is none of {', '.join(get_args(Sandbox))}")
     found: dict[str, HandType] = {}
     for entry in entry_points(group="carpal.hand_types"):
         try:

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -55,6 +55,15 @@ def test_each_layer_beats_the_next(file: Path) -> None:
     assert filled(file, {"CARPAL_NAME": "variable"}).name == "variable"
     assert filled(file, {"CARPAL_NAME": "variable"}, name="flag").name == "flag"
     assert filled(file, {"CARPAL_NAME": "variable"}, name=None).name == "variable"
+
+
+def test_a_word_that_is_none_of_those_there_are_is_refused_with_them() -> None:
+    class Worded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+        sandbox: Literal["auto", "off"] = "auto"
+
+    said = refused(Worded, {}, None, CARPAL_SANDBOX="bogus")
+    assert said.startswith("CARPAL_SANDBOX: sandbox: ")
+    assert said.endswith(": use one of: auto, off")
 
 
 def test_variables_are_read_as_the_fields_type(file: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import secrets
 import tempfile
 import time
@@ -13,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from carpal.client import from_rpc
 from carpal.ids import new_id
+from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
-from carpal.verdict import Failed, Skipped, must
+from carpal.verdict import PEER, Failed, Skipped, explain, must
 from hands.conformance.hand import HandAt
 from hands.conformance.own import OwnServer
 from hands.conformance.subject import WORKSPACE, Subject, dialled
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
 
 ORPHAN_DEADLINE = 120
 """Seconds after which hands end that a killed check left behind."""
+_LAST_EPOCH = 2**62
+"""Above any that a check claims a hand with."""
+_NONE_THERE = {Reason.HAND_NOT_FOUND, Reason.HAND_GONE, Reason.INVALID_FIELD}
+_HAND_ID = re.compile(r"hand_\w+")
 _ENDING = 10.0
 """Seconds to release a hand at a check's end."""
 _SOMEONE = 54_321
@@ -39,6 +46,8 @@ class Bench:
         self.subject = subject
         self.scale = scale
         self._hands: list[HandAt] = []
+        self._made: dict[str, str] = {}
+        """The session of each hand, by its id: what a check claims to be afterwards is its own."""
         self._connection = AsyncExitStack()
         self._stub: HandAsyncStub | None = None
 
@@ -85,6 +94,7 @@ class Bench:
     async def provision(self, request: pb.ProvisionRequest) -> pb.ProvisionResult:
         """Provision, and see to the hand's end; its result, which must come last and alone."""
         self._hands.append(self.at(request))
+        self._made[request.hand_id] = request.driver.session_id
         result: pb.ProvisionResult | None = None
         async for step in self.stub.Provision(request):
             must(result is None, "something came after the result")
@@ -96,7 +106,9 @@ class Bench:
 
     def at(self, request: pb.ProvisionRequest) -> HandAt:
         """The hand of a request."""
-        return HandAt(lambda: self.stub, request.hand_id, request.driver)
+        return HandAt(
+            lambda: self.stub, request.hand_id, request.driver, frozenset(self.subject.lacks)
+        )
 
     async def hand(self, limits: Mapping[str, int] | None = None, **config: Any) -> HandAt:
         """A new hand."""
@@ -152,15 +164,30 @@ class Bench:
             looking.cancel()
             await asyncio.wait({looking})
 
-    async def close(self) -> None:
-        """End its hands and hang up."""
-        for hand in self._hands:
+    async def close(self) -> list[str]:
+        """End its hands and hang up; says which of them are still there, and why."""
+        left = []
+        for hand_id, session_id in self._made.items():
             try:
                 async with asyncio.timeout(self.slow(_ENDING)):
-                    await hand.release()
-            except (grpc.RpcError, TimeoutError):
-                continue  # refused, lost or fenced off: its orphan deadline ends it
+                    if why := await self._end(hand_id, session_id):
+                        left.append(f"{hand_id}: {why}")
+            except (grpc.RpcError, TimeoutError) as error:
+                left.append(f"{hand_id}: {explain(error)}")
         await self._connection.aclose()
+        return left
+
+    async def _end(self, hand_id: str, session_id: str) -> str:
+        """Release a hand as its driver of the highest epoch; what is left of it, in words."""
+        driver = pb.Driver(session_id=session_id, epoch=_LAST_EPOCH, workspace=WORKSPACE)
+        try:
+            await self.stub.Release(pb.ReleaseRequest(driver=driver, hand_id=hand_id))
+        except grpc.aio.AioRpcError as error:
+            if from_rpc(error, PEER).reason not in _NONE_THERE:
+                raise
+        if _HAND_ID.fullmatch(hand_id) and self.subject.own is not None:
+            return ", ".join(self.subject.own.remains(hand_id))
+        return ""
 
 
 class Growth:
@@ -195,13 +222,16 @@ def _resident(pid: int) -> int:
 
 @asynccontextmanager
 async def open_bench(subject: Subject, scale: float = 1.0) -> AsyncIterator[Bench]:
-    """A bench, connected; at the end the hands made at it are gone."""
+    """A bench, connected; at the end the hands made at it are gone, or it has Failed."""
     bench = Bench(subject, scale)
     await bench.dial()
     try:
         yield bench
-    finally:
-        await bench.close()
+    except BaseException:
+        await bench.close()  # what it failed with says more
+        raise
+    if left := await bench.close():
+        raise Failed(f"left behind: {'; '.join(left)}")
 
 
 def number() -> str:

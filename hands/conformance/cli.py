@@ -45,8 +45,10 @@ def check(  # noqa: PLR0917 - click passes each by name
     What a type does not claim is skipped. With --type alone the daemon's own
     service serves it, and is stopped and killed on the way; its hands, and
     what runs in them, end with the checks. Exits 0 when nothing failed, 1 when
-    something did, 3 when nobody answers.
+    something did, 2 when no hand can be made of its config, 3 when nobody
+    answers or the type is not ready here.
     """
+    from hands.conformance.first import first
     from hands.conformance.own import open_own
     from hands.conformance.run import verdicts
     from hands.conformance.subject import WORKSPACE, reach, socket_of, subject_at
@@ -69,7 +71,7 @@ def check(  # noqa: PLR0917 - click passes each by name
             if endpoint is None:
                 own = await held.enter_async_context(open_own(type_name or "", WORKSPACE))
             path = own.socket if endpoint is None and own else socket_of(endpoint or "")
-            subject = await subject_at(path, type_name, config, own, call)
+            subject = await first(await subject_at(path, type_name, config, own, call), scale)
             judged = await held.enter_async_context(aclosing(verdicts(checks, subject, scale)))
             async for verdict in judged:
                 if verdict.verdict == "fail" and (gone := await reach(subject)):

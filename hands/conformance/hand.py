@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import grpc
 
 from carpal.ids import new_id
 from carpal.v1 import hand_pb2 as pb
-from carpal.verdict import Failed, equal, must
+from carpal.verdict import Failed, Skipped, equal, must
 
 if TYPE_CHECKING:
     from carpal.v1.hand_pb2_grpc import HandAsyncStub  # known to the stubs alone
@@ -98,12 +99,17 @@ class HandAt:
     """One provisioned hand, driven by one session."""
 
     def __init__(
-        self, stub: "Callable[[], HandAsyncStub]", hand_id: str, driver: pb.Driver
+        self,
+        stub: "Callable[[], HandAsyncStub]",
+        hand_id: str,
+        driver: pb.Driver,
+        lacks: frozenset[str] = frozenset(),
     ) -> None:
-        """`stub` gives the connection there is now."""
+        """`stub` gives the connection there is now; `lacks` are commands that are not there."""
         self.hand_id = hand_id
         self.driver = driver
         self._stub = stub
+        self._lacks = lacks
 
     def request(
         self,
@@ -114,7 +120,12 @@ class HandAt:
         limit: float = 0.0,
         offset: int = 0,
     ) -> pb.ExecuteRequest:
-        """A call, of a fresh id unless one is given; `limit` is its time limit in seconds."""
+        """A call, of a fresh id unless one is given; `limit` is its time limit in seconds.
+
+        Skipped when its bash would need a command that the hand has not.
+        """
+        if name == "bash" and isinstance(given, Mapping):
+            self._check_commands(str(given.get("command", "")))
         request = pb.ExecuteRequest(
             driver=self.driver,
             hand_id=self.hand_id,
@@ -126,6 +137,11 @@ class HandAt:
         if limit:
             request.time_limit.FromNanoseconds(int(limit * 1e9))
         return request
+
+    def _check_commands(self, command: str) -> None:
+        """Skipped when bash would not find a command of it."""
+        if missing := sorted(self._lacks.intersection(re.findall(r"(?<![-./\w])\w+", command))):
+            raise Skipped(f"the hand has no {', '.join(missing)}")
 
     def ask(self, request: pb.ExecuteRequest) -> Watching:
         """Send a call."""

@@ -11,9 +11,12 @@ from pathlib import Path
 
 from carpal import children
 from carpal.children import Child
-from carpal.errors import refuse
+from carpal.errors import invalid, refuse
 from carpal.status import Reason
 
+SANDBOX = "CARPAL_SANDBOX"
+"""Whether the hands get a sandbox: one of `SANDBOXES`."""
+SANDBOXES = ("auto", "off", "required")
 SECRET = "CARPAL_CHECK_SECRET"  # noqa: S105 - a name
 """A variable of the server's environment that no hand may see."""
 
@@ -94,6 +97,9 @@ class OwnServer:
 @asynccontextmanager
 async def open_own(type_name: str, workspace: str) -> AsyncIterator[OwnServer]:
     """A server that serves; ended, with its folder, when the block ends. HAND_TYPE_NOT_FOUND."""
+    word = os.environ.get(SANDBOX) or SANDBOXES[0]
+    if word not in SANDBOXES:
+        raise invalid(SANDBOX, f"{word!r} is none of {', '.join(SANDBOXES)}")
     kinds = {entry.name: entry for entry in entry_points(group="carpal.hand_types")}
     there = sorted(kinds)
     if type_name not in there:

@@ -44,6 +44,8 @@ class Subject:
     """The server, when it is ours to kill."""
     plain: tuple[str, dict[str, Any]] | None = None
     """A tool and an input that do no harm, where the checks know none."""
+    lacks: frozenset[str] = frozenset()
+    """Commands that its hands have not, of those that checks use."""
 
     @property
     def capabilities(self) -> frozenset[str]:

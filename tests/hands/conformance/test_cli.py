@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,11 @@ async def test_a_server_that_goes_away_ends_the_checks_as_unreachable(tmp_path: 
         (("--endpoint", "unix:///" + "x" * 120), 2, "at most 107 bytes"),
         (("--type", "process", "--only", "magic"), 2, "--only: 'magic' is none of contract"),
         (("--type", "process", "--hand-config", "[]"), 2, "--hand-config: must be a JSON object"),
+        (
+            ("--type", "process", "--hand-config", '{"nope": 1}'),
+            2,
+            "no hand can be made: config.nope",
+        ),
     ],
 )
 async def test_wrong_use_is_said_in_words(
@@ -89,6 +95,35 @@ async def test_wrong_use_is_said_in_words(
     got, lines, stderr = await checked(tmp_path, *flags)
     assert (got, lines) == (code, [])
     assert said in stderr
+
+
+async def test_a_sandbox_that_is_none_of_its_words_is_said_with_them(tmp_path: Path) -> None:
+    code, lines, stderr = await checked(tmp_path, "--type", "process", sandbox="bogus")
+    assert (code, lines) == (2, [])
+    assert "CARPAL_SANDBOX: 'bogus' is none of auto, off, required" in stderr
+
+
+async def test_a_type_that_is_not_ready_ends_it_with_why_and_no_check_is_made(
+    tmp_path: Path,
+) -> None:
+    async with wrong.serving(wrong.IsNotReady, tmp_path / "state") as socket:
+        code, lines, stderr = await checked(tmp_path, "--endpoint", f"unix://{socket}")
+    assert (code, lines) == (3, [])
+    assert "cannot be made here: the engine is away" in stderr
+
+
+async def test_a_check_that_needs_a_command_that_the_hand_has_not_is_skipped_and_says_so(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("bash", "sleep", "cat", "mkdir", "env"):
+        (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
+    path = json.dumps({"env": {"PATH": str(tmp_path / "bin")}})
+    async with wrong.serving(HandServicer, tmp_path / "state") as socket:
+        flags = ("--endpoint", f"unix://{socket}", "--only", "contract", "--hand-config", path)
+        _, (*verdicts, _), _ = await checked(tmp_path, *flags)
+    assert [one for one in verdicts if one["verdict"] == "fail"] == []
+    assert "the hand has no head" in {one["detail"] for one in verdicts}
 
 
 async def test_a_type_that_the_server_has_not_is_named_with_those_it_has(tmp_path: Path) -> None:

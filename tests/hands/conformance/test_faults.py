@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from carpal.v1 import hand_pb2 as pb
 from hands.conformance.run import judge, verdicts
+from hands.conformance.subject import dialled, subject_at
 from hands.conformance.suite import CHECKS
 from hands.serving import HandServicer
 from tests.hands.conformance import wrong
@@ -23,6 +25,7 @@ FAULTS = [
     (wrong.LetsTheFencedIn, "fenced", "not refused, where STALE_EPOCH was due"),
     (wrong.IgnoresLimits, "limit_refused", "not refused, where LIMIT_NOT_ENFORCEABLE was due"),
     (wrong.ReleasesOnce, "released", "ended, again: False, not True"),
+    (wrong.KeepsAHand, "unknown_tool", "left behind: hand_"),
     (wrong.AddsAField, "as_claude_knows_them", "the fields of bash: "),
     (wrong.ClaimsToIsolate, "files_outside", "what is seen: ['/tmp/carpal-outside-"),
     (wrong.ClaimsToIsolate, "processes_outside", "a process outside is seen"),
@@ -45,6 +48,17 @@ async def test_a_hand_server_that_breaks_one_sentence_is_caught(
     assert (verdict.verdict, verdict.check) == ("fail", check.sentence)
     assert said in verdict.detail
     assert "\n" not in verdict.detail
+
+
+async def test_a_check_that_claims_to_be_another_session_leaves_no_hand_behind(
+    tmp_path: Path,
+) -> None:
+    (check,) = [one for one in CHECKS if one.name == "unknown_hand"]
+    async with wrong.serving(HandServicer, tmp_path / "state") as socket:
+        subject = await subject_at(socket, None, {})
+        assert (await judge(check, subject, SCALE)).verdict == "pass"
+        async with dialled(socket) as stub:
+            assert not (await stub.ListHands(pb.ListHandsRequest())).hands
 
 
 class WrongInMany(

@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from carpal.errors import CarpalError
+from carpal.errors import CarpalError, refuse
 from carpal.ids import new_id
 from carpal.server import Context, serve_locally
+from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import hand_pb2_grpc
 from hands.conformance.subject import Subject, subject_at
@@ -98,6 +99,16 @@ class ReleasesOnce(HandServicer):
         if request.hand_id not in {hand.hand_id for hand in listed.hands}:
             return pb.ReleaseResponse(ended=False)
         return await super().Release(request, context)
+
+
+class IsNotReady(HandServicer):
+    async def Probe(self, request: pb.ProbeRequest, context: Context) -> pb.ProbeResponse:
+        return pb.ProbeResponse(state=pb.PROBE_STATE_BROKEN, reason="the engine is away")
+
+
+class KeepsAHand(HandServicer):
+    async def Release(self, request: pb.ReleaseRequest, context: Context) -> pb.ReleaseResponse:
+        raise refuse(Reason.INTERNAL, "it cannot be ended")
 
 
 class AddsAField(HandServicer):

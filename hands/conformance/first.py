@@ -1,0 +1,53 @@
+"""The first hand of all: whether there can be any as they are asked for, and what they lack."""
+
+from dataclasses import replace
+
+import grpc
+
+from carpal.client import from_rpc
+from carpal.errors import CarpalError, refuse
+from carpal.status import Reason
+from carpal.v1 import hand_pb2 as pb
+from carpal.verdict import PEER, Failed, Skipped
+from hands.conformance.bench import open_bench
+from hands.conformance.subject import Subject
+
+COMMANDS = (
+    *("awk", "basename", "cat", "chmod", "dd", "env", "getent", "grep", "head", "id", "ln", "ls"),
+    *("mkdir", "mkfifo", "mount", "mv", "nohup", "rm", "rmdir", "seq", "setsid", "sh", "sleep"),
+    *("sort", "stat", "tail", "touch", "tr", "uniq", "unshare", "wc"),
+)
+"""What checks call in a hand, beside bash and what is optional to them."""
+_LOOK = f"for c in {' '.join(COMMANDS)}; do command -v $c >/dev/null || echo $c; done; :"
+
+
+async def first(subject: Subject, scale: float) -> Subject:
+    """The subject, and what its hands lack. Raises the refusal, when it can have no hand.
+
+    One hand tells it, where each check would say the same again.
+    """
+    health = subject.health
+    if health is not None and health.state != pb.PROBE_STATE_READY and health.reason:
+        kind = subject.type.type
+        message = f"hands of type {kind!r} cannot be made here"
+        raise refuse(Reason.UNREACHABLE, message, action=health.reason)
+    try:
+        async with open_bench(subject, scale) as bench:
+            try:
+                hand = await bench.hand()
+            except grpc.aio.AioRpcError as error:
+                raise _refusal(error) from None
+            if "shell" not in subject.capabilities:
+                return subject
+            missing = (await hand.sh(_LOOK)).text.split()
+    except (Failed, Skipped, grpc.RpcError, TimeoutError):
+        return subject  # wrong: a check says how
+    return replace(subject, lacks=frozenset(missing).intersection(COMMANDS))
+
+
+def _refusal(error: grpc.aio.AioRpcError) -> CarpalError:
+    refusal = from_rpc(error, PEER)
+    if refusal.fields.get("field", "").startswith("config"):
+        action = "give --hand-config what the type takes"
+        return refuse(refusal.reason, f"no hand can be made: {refusal.message}", action=action)
+    return refusal
