@@ -2,8 +2,8 @@
 
 A link that breaks is waited for, and so is a store that is away, both within
 one bound. Then reading goes on where it stopped, at the next brain; writing
-begins again, since what came of a blob that broke is kept nowhere. What came
-has the digest it was asked for, or it counts as not come.
+begins again at the first byte, and the store skips what it has. What came has
+the digest it was asked for, or it counts as not come.
 """
 
 import asyncio
@@ -112,7 +112,7 @@ class Blobs:
     async def write(self, session_id: str, file: IO[bytes], info: types_pb2.BlobInfo) -> None:
         """Put a file's bytes as a blob; `info` says all of it. Raises what the brain does.
 
-        One that breaks begins again at the first byte: a blob is there whole, or not at all.
+        One that breaks is sent again from its first byte.
         """
         patience = _Patience(self._link_limit)
         while True:
