@@ -1,6 +1,7 @@
 """A git repository behind git's own HTTP server program, on loopback."""
 
 import os
+import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -57,7 +58,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 @contextmanager
-def git_server(folder: Path) -> Iterator[GitServer]:
+def git_server(folder: Path, tls: ssl.SSLContext | None = None) -> Iterator[GitServer]:
     """Serve until the block ends."""
     folder.mkdir()
     made = GitServer(folder)
@@ -112,7 +113,12 @@ def git_server(folder: Path) -> Iterator[GitServer]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.url = f"http://127.0.0.1:{server.server_port}"
+    if tls:
+        # The handshake is each connection's own thread's, at its first read.
+        server.socket = tls.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
+    made.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

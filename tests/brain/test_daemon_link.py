@@ -119,6 +119,25 @@ async def test_another_brain_reaches_a_daemon_by_one_hop_and_never_by_two(one: B
             assert caught.value.reason is Reason.DAEMON_NOT_LINKED
 
 
+async def test_a_save_asked_for_at_another_brain_streams_its_progress_and_its_answer(
+    one: Brain,
+) -> None:
+    async with brain(one.sessions, "brain-2") as two, linked(one) as daemon:
+        await two.sees(lambda fleet: "d1" in fleet.directory.daemons)
+        asked = hand_pb2.SaveRequest(hand_id="h", save_id="s1")
+        answers = (await two.fleet.connection("d1", "default")).call("save", asked)
+        asking = asyncio.ensure_future(anext(answers))
+        request = await daemon.next()
+        assert request.save == asked
+        progress = hand_pb2.ProvisionProgress(message="saving the workspace")
+        told = hand_pb2.SaveResponse(progress=progress)
+        await daemon.reply(request, last=False, save=told)
+        assert await asking == told
+        saved = hand_pb2.SaveResponse(saved=hand_pb2.Attachment(size=7, name="s1.tar"))
+        await daemon.reply(request, save=saved)
+        assert [each async for each in answers] == [saved]
+
+
 async def test_a_relayed_call_must_name_its_daemon_and_come_from_a_brain(one: Brain) -> None:
     for role, reason in (
         (Role.BRAIN, Reason.INVALID_FIELD),

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import io
 import json
+import ssl
 import tarfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -16,10 +17,14 @@ from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import types_pb2
 from hands.blobs import Blobs
+from hands.builtin.common import mark
 from hands.builtin.process import ProcessType
+from hands.inside import tree
 from hands.isolation import probe
 from tests.git_server import GitServer, git, git_server
-from tests.hands.place import PATIENCE, Place, open_place
+from tests.hands.forwarder.place import self_signed
+from tests.hands.place import PATIENCE, Place, open_place, until
+from tests.hands.test_restart import DRIVER, child
 
 
 class Kept(Blobs):
@@ -339,6 +344,63 @@ async def test_what_is_mounted_in_a_sandbox_belongs_to_the_hands_own_user_never_
         assert not left
         await place.release(asked.hand_id)
         assert not folder.exists()
+
+
+@pytest.mark.skipif(bool(_NO_SANDBOX), reason=_NO_SANDBOX)
+async def test_a_repository_is_cloned_over_https_by_connect_to_a_host_that_shows_its_certificate(
+    tmp_path: Path,
+) -> None:
+    """H38. The authority is the hand's own to trust, by what was mounted before."""
+    pem = self_signed("127.0.0.1")
+    (tmp_path / "host.pem").write_bytes(pem)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "host.pem")
+    certificate = pem[pem.index(b"-----BEGIN CERT") :].decode()
+    process = ProcessType(sandbox="required")
+    with git_server(tmp_path / "git", tls) as server:
+        (commit,) = server.repository("r", {"a": "x"})
+        source = f"git:{server.url}/r"
+        async with open_place(tmp_path / "state", process=process) as place:
+            trusts = {"GIT_SSL_CAINFO": "/workspace/ca.pem"}
+            asked = request(place, (f"text:{certificate}", "ca.pem"), (source, "r"), env=trusts)
+            result = await place.provision(asked)
+            assert f"{server.url}/r at {commit}" in result.note
+            assert (await place.sh(asked.hand_id, "cat r/a")).content == "x"
+            error = await refused(place, (source, "r"))
+            assert error.reason is Reason.MOUNT_NOT_FOUND
+            assert "certificate" in error.message
+
+
+async def test_a_daemon_killed_in_a_mount_leaves_nothing_and_a_new_hand_has_its_mounts(
+    tmp_path: Path,
+) -> None:
+    """H44."""
+    state, connected = tmp_path / "state", asyncio.Event()
+
+    async def says_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(says_nothing, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with child(state) as daemon:
+            asked = pb.ProvisionRequest(driver=DRIVER, hand_id="h", type="process")
+            asked.mounts.add(source_ref="text:x", mount_path="a")
+            asked.mounts.add(source_ref=f"git:http://127.0.0.1:{port}/r", mount_path="r")
+            daemon.ask(provision=asked)
+            async with asyncio.timeout(PATIENCE):
+                await connected.wait()
+            folder = state / "hands/h"
+            assert (folder / "workspace/a").read_text() == "x"
+            await daemon.kill()
+        async with open_place(state) as place:
+            await until(lambda: not folder.exists(), "the hand's folder is left")
+            assert place.journal.hand("h") is None
+            assert not tree.kill_marked(mark(folder))
+            again = request(place, ("text:x", "a"))
+            await place.provision(again)
+            assert (await place.sh(again.hand_id, "cat a")).content == "x"
 
 
 async def save(place: Place, hand: str, save_id: str = "s1") -> pb.Attachment:
