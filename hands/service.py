@@ -4,6 +4,7 @@ It fences by epoch, refuses what is malformed, and answers what was asked
 before from the journal. Links come and go; what was started here goes on.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 
@@ -187,10 +188,11 @@ class HandService:
         for call in calls:
             if call is not None and call.state in ("accepted", "starting", "running"):
                 raise refuse(Reason.CALL_RUNNING, f"call {call.call_id!r} has no result yet")
-        for call in calls:
-            if call is not None and call.state == "terminal":
-                self._journal.acknowledged(row.hand_id, call.call_id)
-                self._spool(call).remove()
+        ended = [call for call in calls if call is not None and call.state == "terminal"]
+        for call in ended:
+            self._journal.acknowledged(row.hand_id, call.call_id)
+        for call in ended:
+            await asyncio.to_thread(self._spool(call).remove)
         return pb.AcknowledgeResponse()
 
     async def cancel(self, request: pb.CancelRequest) -> pb.CancelResponse:

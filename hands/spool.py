@@ -4,11 +4,15 @@ So a small call costs no file, a flood costs little of either, and a reader
 that comes late, or again, finds what it missed. What had no room is counted.
 """
 
+import time
 from pathlib import Path
 
 from hands.api import Output
 from hands.inside import spool
 from hands.inside.output import KEEP
+
+_SWEEP_LIMIT = 1.0
+"""Seconds for the spools of a hand: its commands may have made any number."""
 
 
 class Spool:
@@ -65,7 +69,7 @@ class Spool:
             spool.free(self._folder, offset)
 
     def remove(self) -> None:
-        """Nobody will read it any more."""
+        """Nobody will read it any more. It waits for the disk."""
         spool.remove(self._folder)
 
 
@@ -75,7 +79,10 @@ def folder_of(hand_folder: Path, call_id: str) -> Path:
 
 
 def sweep(hand_folder: Path, wanted: frozenset[str]) -> None:
-    """Remove the spools of all calls but those; what resists goes with the hand."""
+    """Remove the spools of all calls but those; what resists, or takes long, goes with the hand."""
+    ends = time.monotonic() + _SWEEP_LIMIT
     for name in spool.names(hand_folder / "spool"):
+        if time.monotonic() > ends:
+            return
         if name not in wanted:
             spool.remove(folder_of(hand_folder, name))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hands.api import Result, Step
 from hands.builtin.supervised import PULSE, Pulse, SupervisedHand
+from hands.inside import tree
 from hands.isolation.cgroups import Group
 
 _MIB = 1024 * 1024
@@ -42,8 +43,10 @@ class LimitedHand(SupervisedHand):
             yield self._told(step) if isinstance(step, Result) else step
 
     async def wait_lost(self) -> str:
-        """The reason, once it died by itself."""
+        """The reason, once it died by itself; all in its namespace is dead then too."""
         reason = await super().wait_lost()
+        # Whoever made it lost may live on in there: that it is lost must not be told before.
+        await asyncio.to_thread(tree.kill_namespace, self.pid, self.start)
         if self.memory_bytes and self.group.out_of_memory() > self._killed:
             return f"{reason}; {self._limit}"
         return reason

@@ -18,8 +18,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from hands.inside.removal import remove_tree
-
 LIMIT = 8 * 1024 * 1024
 """Bytes a spool holds at most."""
 PIECE = LIMIT // 8
@@ -28,8 +26,10 @@ _ROOM = 2 * PIECE
 """Bytes that must be free again before a full spool takes more: few long holes, not many short."""
 _LOOK = 0.02
 """Seconds between looks at whether a full spool has room again."""
-_NAMES_MAX = 10_000
+_PIECES_MAX = 1000
 """Names in a spool that are looked at; a writer of ours makes a few dozen."""
+_SPOOLS_MAX = 10_000
+"""Spools of a hand that are looked at."""
 _OFFSET_DIGITS = 18
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ONLY_A_FILE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -134,16 +134,24 @@ def free(folder: Path, offset: int) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove the spool, if there is one; what of it resists goes with the hand."""
+    """Remove the spool, if there is one; what of it resists goes with the hand.
+
+    No more than a writer of ours puts there: commands of a hand that lives may fill it
+    faster than anyone removes.
+    """
     with contextlib.suppress(OSError), _above(folder) as spools:
-        remove_tree(folder.name, dir_fd=spools)
+        with _opened(folder) as spool:
+            for start in _starts(spool):
+                with contextlib.suppress(OSError):
+                    os.unlink(str(start), dir_fd=spool)
+        os.rmdir(folder.name, dir_fd=spools)
 
 
 def names(spools: Path) -> list[str]:
     """The spools in a folder of them."""
     try:
         with _above(spools / "any") as handle, os.scandir(handle) as entries:
-            return [entry.name for entry, _ in zip(entries, range(_NAMES_MAX), strict=False)]
+            return [entry.name for entry, _ in zip(entries, range(_SPOOLS_MAX), strict=False)]
     except OSError:
         return []
 
@@ -192,7 +200,7 @@ def _enter(above: int, name: str, *, make: bool) -> int:
 def _starts(spool: int) -> list[int]:
     names = []
     with os.scandir(spool) as entries:
-        for entry, _ in zip(entries, range(_NAMES_MAX), strict=False):
+        for entry, _ in zip(entries, range(_PIECES_MAX), strict=False):
             if entry.name.isascii() and entry.name.isdecimal():
                 names.append(entry.name)
     return sorted(int(name) for name in names if len(name) <= _OFFSET_DIGITS)

@@ -98,4 +98,4 @@ async def _plant_in_spool(place: Place, hand: str) -> None:
     )
     await place.steps(request)
     spool.remove(place.inventory.folder_of(hand) / "spool/c")
-    assert not (place.inventory.folder_of(hand) / "spool/c").exists()
+    assert (place.inventory.folder_of(hand) / "spool/c/x/d").exists(), "it goes with the hand"

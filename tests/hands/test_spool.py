@@ -1,15 +1,18 @@
 """Output on disk: what is there says itself what is there, and what had no room is a hole."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
+from carpal.v1 import hand_pb2 as pb
 from hands import spool as daemons
 from hands.api import Output
 from hands.inside import spool
 from hands.inside.output import KEEP
 from hands.inside.spool import LIMIT, PIECE, Writer
+from tests.hands.place import open_place
 
 CHUNK = PIECE // 4
 
@@ -126,3 +129,35 @@ def test_a_spool_that_cannot_be_removed_or_listed_keeps_no_daemon_from_starting(
     (folder / "c").write_text("a file")
     daemons.sweep(tmp_path, frozenset())
     spool.remove(folder / "c")
+
+
+def test_no_more_is_removed_of_a_spool_than_a_writer_of_ours_makes(tmp_path: Path) -> None:
+    """Commands of the hand may fill it faster than the daemon removes."""
+    folder = daemons.folder_of(tmp_path, "c")
+    _fill(Writer(folder), range(3))
+    spool.remove(folder)
+    assert not folder.exists()
+    folder.mkdir()
+    for number in range(2500):
+        (folder / str(number)).touch()
+    spool.remove(folder)
+    assert len(list(folder.iterdir())) >= 1000
+
+
+async def test_what_a_hand_makes_of_a_spool_does_not_hold_up_the_daemons_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed_by: list[threading.Thread] = []
+    monkeypatch.setattr(
+        spool, "remove", lambda _folder: removed_by.append(threading.current_thread())
+    )
+    async with open_place(tmp_path / "state") as place:
+        hand = await place.hand()
+        request = place.request(hand, command="true")
+        await place.steps(request)
+        await place.service.acknowledge(
+            pb.AcknowledgeRequest(driver=place.driver(), hand_id=hand, call_ids=[request.call_id])
+        )
+        await place.release(hand)
+    assert removed_by
+    assert threading.main_thread() not in removed_by

@@ -93,3 +93,23 @@ def test_processes_of_another_hands_user_are_not_looked_into(tmp_path: Path) -> 
     assert not anothers(tmp_path.stat().st_uid)
     assert anothers(uids.FIRST + 7)
     assert not uids.anothers(tmp_path / "gone")(uids.FIRST + 7), "whose it was is not known"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes such namespaces here")
+def test_a_namespace_is_killed_with_all_in_it_by_its_first_process_and_no_other_process_is() -> (
+    None
+):
+    inside = "setsid env -i sleep 600 & echo $$; wait"
+    unshare = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", inside]
+    with subprocess.Popen(unshare, stdout=subprocess.PIPE, text=True) as outer:
+        assert outer.stdout
+        assert outer.stdout.readline() == "1\n"
+        (first,) = [one for one in tree.descendants(outer.pid) if one.parent == outer.pid]
+        below = tree.descendants(first.pid)
+        assert below
+        assert not tree.kill_namespace(below[0].pid, below[0].start), "it is not the first of one"
+        assert not tree.kill_namespace(first.pid, first.start + 1), "another of its pid"
+        assert not tree.kill_namespace(os.getpid(), tree.start_time(os.getpid()))
+        assert tree.kill_namespace(first.pid, first.start)
+        assert not [one for one in (first, *below) if tree.alive(one.pid, one.start)]
+        outer.wait(20 * SCALE)
