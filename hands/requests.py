@@ -15,6 +15,8 @@ from hands.inside import schema, toolset
 
 INPUT_MAX = 1024 * 1024
 """Bytes of a tool's input: an event of the log, where it comes from, holds no more."""
+_MOST = {"memory_bytes": 2**50, "disk_bytes": 2**50, "processes": 2**22, "cpus": 2**13}
+"""No machine has more; the kernel refuses some of what is above."""
 _LONGEST = 30 * 24 * 3600.0
 """Seconds any duration here may have."""
 CANCEL_GRACE = 2.0
@@ -41,8 +43,12 @@ def config(data: bytes) -> dict[str, Any]:
 
 
 def limits(request: pb.Limits) -> dict[str, float]:
-    """The limits that are set, by name."""
-    return {field.name: float(value) for field, value in request.ListFields()}
+    """The limits that are set, by name; each is a number that some hand could have."""
+    found = {field.name: float(value) for field, value in request.ListFields()}
+    for name, value in found.items():
+        if not 0 < value <= _MOST[name]:  # nothing is true of NaN
+            raise invalid(f"limits.{name}", f"{value:g} must be above 0 and at most {_MOST[name]}")
+    return found
 
 
 def provision_digest(request: pb.ProvisionRequest) -> bytes:

@@ -2,13 +2,32 @@
 
 import contextlib
 import json
+import os
 import selectors
 import socket
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hands.inside import tree
+
 _LENGTH = struct.Struct(">I")
+_PEER = struct.Struct("3i")
+"""Pid, uid and gid of who connected, as SO_PEERCRED tells."""
+
+
+def is_from_inside(connected: socket.socket) -> bool:
+    """Whether code in this hand made the connection, as the kernel knows.
+
+    Who is outside this process's pid namespace has no pid here, which code in the hand cannot
+    bring about. Where both are in one, the daemon at least descends from no supervisor.
+    """
+    peer = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    pid = int(_PEER.unpack(peer)[0])
+    if pid == 0 or os.getpid() == 1:
+        return pid != 0
+    # Who connected and ended since may have given the connection to a child.
+    return tree.find(pid) is None or pid in {each.pid for each in tree.descendants(os.getpid())}
 
 
 class Connection:

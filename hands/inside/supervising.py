@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from hands.inside import crowd, relay, tree
+from hands.inside import crowd, frames, relay, tree
 from hands.inside.call import NEVER, Call, Event, Place
 from hands.inside.deadline import Deadline
 from hands.inside.fault_points import point
@@ -183,6 +183,9 @@ class Supervisor:
 
     def _accept(self) -> None:
         accepted, _ = self._listener.accept()
+        if frames.is_from_inside(accepted):
+            accepted.close()  # only the daemon gives orders, and says that a brain was heard
+            return
         if self._connection:
             self._connection.close()  # the newer daemon is the one that lives
         self._connection = Connection(accepted, self._loop, self._obey)

@@ -54,14 +54,25 @@ class Sandbox:
     """More folders to write in."""
 
 
-def arguments(
-    box: Sandbox, command: Sequence[str], *, seccomp: int, passwd: int, group: int
-) -> list[str]:
+def arguments(box: Sandbox, command: Sequence[str], options: int) -> list[str]:
     """The command line that starts `command` in it.
+
+    `options` is a descriptor of their text: anyone on the machine may read a command line, and
+    the hand's environment may hold secrets.
+    """
+    line = ["bwrap", "--args", str(options), "--"]
+    if box.uid is not None:
+        ids = ["--reuid", str(box.uid), "--regid", str(box.gid), "--clear-groups"]
+        line += ["setpriv", *ids, "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", "--"]
+    return [*line, *command]
+
+
+def options(box: Sandbox, *, seccomp: int, passwd: int, group: int) -> bytes:
+    """All that makes the sandbox, as bubblewrap reads it.
 
     `seccomp`, `passwd` and `group` are descriptors: of the filter, and of those files' text.
     """
-    line = ["bwrap", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
+    line = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
     line += ["--unshare-cgroup-try", "--new-session", "--as-pid-1", "--hostname", "hand"]
     line += ["--cap-drop", "ALL"]
     if box.uid is None:
@@ -77,14 +88,9 @@ def arguments(
     else:
         line += ["--bind", str(box.tmp), "/tmp"]  # noqa: S108 - its own
     line += ["--symlink", "../tmp", "/var/tmp"]  # noqa: S108 - its own
-    line += [
-        "--ro-bind-data",
-        str(passwd),
-        "/etc/passwd",
-        "--ro-bind-data",
-        str(group),
-        "/etc/group",
-    ]
+    for name, handle in (("passwd", passwd), ("group", group)):
+        # Without a mode it would be root's alone, and nobody in the hand would have a name.
+        line += ["--perms", "0644", "--ro-bind-data", str(handle), f"/etc/{name}"]
     line += ["--bind", str(box.folder), FOLDER, "--bind", str(box.workspace), WORKSPACE]
     line += ["--bind", str(box.home), HOME]
     for path, place in box.binds:
@@ -92,11 +98,8 @@ def arguments(
     line += [*_code(), "--remount-ro", "/", "--chdir", "/", "--clearenv"]
     for name, value in box.environment.items():
         line += ["--setenv", name, value]
-    line += ["--seccomp", str(seccomp), "--"]
-    if box.uid is not None:
-        ids = ["--reuid", str(box.uid), "--regid", str(box.gid), "--clear-groups"]
-        line += ["setpriv", *ids, "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", "--"]
-    return [*line, *command]
+    line += ["--seccomp", str(seccomp)]
+    return b"".join(os.fsencode(each) + b"\0" for each in line)
 
 
 def passwd(uid: int, gid: int) -> tuple[str, str]:

@@ -32,7 +32,7 @@ async def start(
     said, errors = _Pipe(), _Pipe()
     try:
         with files(box) as open_files:
-            line = bwrap.arguments(box, command, **open_files)
+            line = bwrap.arguments(box, command, open_files["options"])
             process = await asyncio.create_subprocess_exec(
                 *("/bin/sh", "-c", _SCRIPT, "sh", str(len(joins)), *joins, *line),
                 stdin=asyncio.subprocess.DEVNULL,
@@ -68,19 +68,24 @@ def _is_ready(line: str) -> bool:
 
 @contextlib.contextmanager
 def files(box: bwrap.Sandbox) -> Iterator[dict[str, int]]:
-    """What `bwrap.arguments` takes by descriptor, open."""
+    """What bubblewrap takes by descriptor, open: `options`, and what these name."""
     uid = os.geteuid() if box.uid is None else box.uid
     gid = os.getegid() if box.gid is None else box.gid
     passwd, group = bwrap.passwd(uid, gid)
     texts = {"seccomp": seccomp.program(), "passwd": passwd.encode(), "group": group.encode()}
     with contextlib.ExitStack() as stack:
-        opened = {}
-        for name, text in texts.items():
-            opened[name] = os.memfd_create(name)
-            stack.callback(os.close, opened[name])
-            os.write(opened[name], text)
-            os.lseek(opened[name], 0, os.SEEK_SET)
-        yield opened
+        opened = {name: stack.enter_context(_holding(name, text)) for name, text in texts.items()}
+        options = bwrap.options(box, **opened)
+        yield {**opened, "options": stack.enter_context(_holding("options", options))}
+
+
+@contextlib.contextmanager
+def _holding(name: str, text: bytes) -> Iterator[int]:
+    """A descriptor of a file in memory, at its beginning."""
+    with os.fdopen(os.memfd_create(name), "wb") as file:
+        file.write(text)
+        file.seek(0)
+        yield file.fileno()
 
 
 class _Pipe:

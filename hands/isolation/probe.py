@@ -28,7 +28,7 @@ def problem() -> str:
             os.chown(folder, uid, uid)
         box = bwrap.Sandbox(folder, folder, folder, uid, uid, {"PATH": bwrap.PATH})
         with launch.files(box) as opened:
-            line = bwrap.arguments(box, [*bwrap.python(), "-c", ""], **opened)
+            line = bwrap.arguments(box, [*bwrap.python(), "-c", ""], opened["options"])
             try:
                 tried = subprocess.run(
                     line,

@@ -164,6 +164,20 @@ async def test_a_hostile_program_reaches_keeps_and_breaks_nothing_outside_its_ha
     assert not list((tmp_path / "state/hands").iterdir())
 
 
+async def test_its_environment_is_on_no_command_line_of_the_machine(box: Place) -> None:
+    hand = await box.hand(env={"TOKEN": "a-secret-of-the-hands"})
+    assert await out(box, hand, "echo $TOKEN") == "a-secret-of-the-hands\n"
+    lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in tree.everyone() if tree.find(pid)]
+    assert any(b"--args" in line for line in lines)
+    assert not [line for line in lines if b"a-secret-of-the-hands" in line]
+
+
+async def test_its_user_has_a_name(box: Place) -> None:
+    hand = await box.hand()
+    said = await out(box, hand, "whoami; id -gn; stat -c %a /etc/passwd /etc/group")
+    assert said == "hand\nhand\n644\n644\n"
+
+
 @as_root
 async def test_each_live_hand_has_a_user_of_its_own_h40(box: Place) -> None:
     first, second = await box.hand(), await box.hand()
