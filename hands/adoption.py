@@ -3,6 +3,7 @@
 What cannot be adopted is killed and settled; what no row owns is removed.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
@@ -80,7 +81,8 @@ class Adoption:
         for call_id in hand.held - keeper.open.keys():
             # Its result was journaled, but the daemon died before saying so.
             await hand.acknowledge(call_id)
-        spool.sweep(folder, self._journal.unacknowledged(row.hand_id))
+        wanted = self._journal.unacknowledged(row.hand_id)
+        await asyncio.to_thread(spool.sweep, folder, wanted)
         log.info("hand adopted", extra={"hand_id": row.hand_id, "calls": len(keeper.open)})
 
     async def _give_up(self, row: HandRow, reason: str) -> None:

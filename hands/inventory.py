@@ -180,6 +180,7 @@ class Inventory:
             task.cancel()
         for keeper in self.keepers.values():
             await keeper.detach()
+        await self._remains.close()
 
 
 @asynccontextmanager

@@ -32,6 +32,7 @@ class Remains:
         self._journal = journal
         self._types = types
         self.folder = folder
+        self._killing: set[asyncio.Task[bool]] = set()
 
     def folder_of(self, hand_id: str) -> Path:
         """A hand's own folder."""
@@ -58,16 +59,33 @@ class Remains:
             await asyncio.to_thread(tree.kill_marked, mark(folder), theirs)
 
     async def reap(self, type_name: str, hand_id: str, limit: float | None = None) -> bool:
-        """Kill what is left of a hand, within `limit` seconds; whether all of it is dead."""
-        about = {"hand_id": hand_id, "type": type_name}
+        """Kill what is left of a hand; whether all of it was dead within `limit` seconds.
+
+        What takes longer goes on to its end all the same, until `close`.
+        """
+        killing = asyncio.create_task(self._try_to_kill(type_name, hand_id))
+        self._killing.add(killing)
+        killing.add_done_callback(self._killing.discard)
+        done, _ = await asyncio.wait({killing}, timeout=limit)
+        if not done:
+            log.warning("a hand's remains take long to kill", extra={"hand_id": hand_id})
+            return False
+        return killing.result()
+
+    async def _try_to_kill(self, type_name: str, hand_id: str) -> bool:
         try:
-            async with asyncio.timeout(limit):
-                await self.kill(type_name, hand_id)
+            await self.kill(type_name, hand_id)
         except Exception as error:  # it resists, or that is a hand type's own bug
-            why = str(error) or "it takes too long"
-            log.warning("a hand's remains resist", exc_info=True, extra={**about, "why": why})
+            about = {"hand_id": hand_id, "type": type_name, "why": str(error)}
+            log.warning("a hand's remains resist", exc_info=True, extra=about)
             return False
         return True
+
+    async def close(self) -> None:
+        """The daemon ends: the next one kills what is left."""
+        for killing in self._killing:
+            killing.cancel()
+        await asyncio.gather(*self._killing, return_exceptions=True)
 
     async def remove(self, hand_id: str) -> None:
         """Remove a folder nobody needs; one that resists must not keep the rest from going on."""

@@ -13,6 +13,7 @@ from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import types_pb2
+from hands import keeper
 from hands.blobs import Blobs
 from hands.builtin.process import ProcessType
 from hands.inside import tree
@@ -91,6 +92,40 @@ async def test_a_lost_hand_of_which_something_resists_ends_no_daemon_and_is_not_
         kind.resists = False
         assert await place.release(hand)
         assert state_of(place, hand) == "released"
+
+
+class Slow(ProcessType):
+    """Hands that are killed no sooner than the test says."""
+
+    def __init__(self) -> None:
+        super().__init__(sandbox="off")
+        self.go, self.killed = asyncio.Event(), asyncio.Event()
+
+    async def reap(self, hand_id: str, folder: Path) -> int:
+        await self.go.wait()
+        killed = await super().reap(hand_id, folder)
+        self.killed.set()
+        return killed
+
+
+async def test_a_lost_hand_that_is_slow_to_kill_is_killed_all_the_same_after_that_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "_REAP_LIMIT", 0.05)
+    kind = Slow()
+    async with open_place(tmp_path / "s", process=kind) as place:
+        hand = await place.hand()
+        call = place.begin(place.request(hand, command="sleep 61 & echo $!; wait"))
+        outlives = int(await call.output())
+        os.kill(place.supervisor(hand), signal.SIGKILL)
+        result = await call.result()
+        assert result.outcome == pb.OUTCOME_LOST
+        assert "may still run" in result.content
+        assert tree.find(outlives)
+        kind.go.set()
+        async with asyncio.timeout(PATIENCE):
+            await kind.killed.wait()
+        assert not tree.find(outlives)
 
 
 async def test_a_hand_of_which_something_resists_keeps_no_daemon_from_starting(
