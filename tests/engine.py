@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 import docker
 import requests
 
+from tests import private_etc
 from tests.notified import WAIT
 
 _PROGRAMS = ("dockerd", "containerd", "runc")
@@ -39,11 +40,14 @@ def missing() -> str:
 class Engine:
     """One engine and its data."""
 
-    def __init__(self, folder: Path, options: Sequence[str] = ()) -> None:
-        """`options` are more of dockerd's."""
+    def __init__(
+        self, folder: Path, options: Sequence[str] = (), etc: Mapping[str, str] | None = None
+    ) -> None:
+        """`options` are more of dockerd's; `etc` is what it alone sees in these files of /etc."""
         self.folder = folder
         self.url = f"unix://{folder}/docker.sock"
         self._options = options
+        self._etc = etc
         self._process: subprocess.Popen[bytes] | None = None
         self._client: Any = None
 
@@ -71,6 +75,8 @@ class Engine:
             *("--ip-forward=false", "--ip-masq=false", "--live-restore"),
             *self._options,
         ]
+        if self._etc:
+            command = private_etc.command(self.folder, self._etc, command)
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -176,11 +182,12 @@ def _until(condition: Callable[[], bool], what: str) -> None:
 
 
 @contextmanager
-def engine(options: Sequence[str] = ()) -> Iterator[Engine]:
+def engine(options: Sequence[str] = (), etc: Mapping[str, str] | None = None) -> Iterator[Engine]:
     """A fresh engine that serves; nothing of it is left afterwards."""
     # Short: a socket's path holds 107 bytes, and containerd's are below it.
     folder = Path(tempfile.mkdtemp(prefix="carpal-eng-", dir="/tmp"))
-    made = Engine(folder, options)
+    folder.chmod(0o711)  # users it maps to must get through to what is theirs
+    made = Engine(folder, options, etc)
     try:
         made.start()
         yield made
