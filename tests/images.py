@@ -146,10 +146,10 @@ def _write(tar: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) -> N
 
 def _has(client: Any, name: str) -> bool:
     tags: Iterable[str] = [tag for image in client.images.list() for tag in image.tags]
-    return any(tag.endswith(name) for tag in tags)  # Podman says localhost/ before it
+    return any(tag.endswith(name) for tag in tags)  # Podman says a registry before it
 
 
 def _import(client: Any, name: str, data: Any) -> None:
     if not _has(client, name):
-        repository, _, tag = name.rpartition(":")
-        client.api.import_image(src=data, repository=repository, tag=tag)
+        # In one piece: Podman 4 forgets a tag that is given beside it.
+        client.api.import_image(src=data, repository=name)

@@ -6,6 +6,7 @@ seconds a request, and is called in a thread.
 
 import os
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,8 @@ _SIGN_LIMIT = 10.0
 _QUIET = 10.0
 """Seconds for which an engine that gave no sign is taken to hang: many ask at a daemon's start."""
 _PING = b"GET /_ping HTTP/1.0\r\nHost: engine\r\n\r\n"
+_PEER = struct.Struct("3i")
+"""Pid, uid and gid of who listens, as SO_PEERCRED tells."""
 _END_LIMIT = 10.0
 """Seconds for a container to be gone."""
 _KEPT_LIMITS = {
@@ -100,6 +103,8 @@ class Engine:
         self.address = address
         self._version = ""
         """Of its interface, once it was asked."""
+        self._listener = 0
+        """Whose process listens, as a user id."""
         self._quiet_until = 0.0
         self._looking = threading.Lock()
 
@@ -109,7 +114,9 @@ class Engine:
             info, version = api.info(), api.version()
         security = ",".join(info.get("SecurityOptions") or ())
         parts = [str(part.get("Name", "")) for part in version.get("Components") or ()]
-        rootless = "rootless" in security
+        podman = any("podman" in part.lower() for part in parts)
+        # Podman 4 does not say so by this interface, but who listens is who it runs as.
+        rootless = "rootless" in security or (podman and self._listener != 0)
         # Without delegation, cgroups of version 1 are root's alone; Podman then ignores limits.
         limits = not (rootless and str(info.get("CgroupVersion")) == "1")
         return About(
@@ -117,7 +124,7 @@ class Engine:
             version=str(version.get("Version") or ""),
             rootless=rootless,
             remapped=_remapped(info) if "name=userns" in security else None,
-            podman=any("podman" in part.lower() for part in parts),
+            podman=podman,
             runtimes=frozenset(info.get("Runtimes") or ()),
             can_limit=frozenset(
                 name for name, says in _KEPT_LIMITS.items() if limits and info.get(says)
@@ -157,13 +164,12 @@ class Engine:
         return str(made["Id"]), [str(warning) for warning in made.get("Warnings") or ()]
 
     def _confined(self, api: Any, box: Box) -> Any:
-        return api.create_host_config(
+        config = api.create_host_config(
             read_only=True,
             cap_drop=["ALL"],
             security_opt=["no-new-privileges"],
             network_mode="none",
             ipc_mode="private",
-            userns_mode=box.user_mode,
             privileged=False,
             pids_limit=box.processes,
             mem_limit=box.memory,
@@ -180,6 +186,9 @@ class Engine:
             auto_remove=False,
             runtime=box.runtime,
         )
+        if box.user_mode:
+            config["UsernsMode"] = box.user_mode  # the package knows only Docker's one word
+        return config
 
     def start(self, container: str) -> None:
         """Start it."""
@@ -257,6 +266,8 @@ class Engine:
             trying.settimeout(_SIGN_LIMIT)
             try:
                 trying.connect(path)
+                peer = trying.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+                self._listener = _PEER.unpack(peer)[1]
                 trying.sendall(_PING)
                 trying.recv(1)
             except TimeoutError as error:

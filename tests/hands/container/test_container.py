@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import socket
 import threading
 from pathlib import Path
@@ -121,6 +122,22 @@ async def test_files_go_in_and_out_with_a_root_that_is_read_only_h20(boxes: Plac
     assert "x" in (await boxes.run(hand, "read", file_path="a/b")).content
     both = "printf '#!/bin/bash\necho ran' >/tmp/p; chmod +x /tmp/p; /tmp/p; echo >~/h; echo ok"
     assert (await boxes.sh(hand, both)).content == "ran\nok\n"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+async def test_a_debian_as_people_use_it_serves_with_its_own_python_and_git(
+    boxes: Place, engine: Engine
+) -> None:
+    if shutil.which("mmdebstrap") is None:
+        pytest.skip("no mmdebstrap here: Debian's package of that name brings it")
+    await asyncio.to_thread(images.add_debian, engine.client)
+    hand = await box(boxes, image=images.DEBIAN)
+    git = "git init -q r && cd r && echo x >f && git add f && git commit -qm first"
+    who = "git config --global user.name h && git config --global user.email h@example.com"
+    assert (await boxes.sh(hand, f"{who} && {git} && git log --format=%s")).content == "first\n"
+    its = "import os, ssl, sqlite3; print(os.getcwd())"
+    assert (await boxes.sh(hand, f"/usr/bin/python3 -c '{its}'")).content == "/workspace/r\n"
 
 
 async def test_the_hands_user_has_a_name(boxes: Place) -> None:
