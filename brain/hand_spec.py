@@ -10,7 +10,7 @@ from typing import Any
 
 from carpal.errors import invalid
 from carpal.link_terms import ORPHAN_DEADLINE
-from carpal.mounts import parse
+from carpal.mounts import parse, refuse_twice
 
 LIMITS: Mapping[str, type] = {
     "memory_bytes": int,
@@ -51,8 +51,8 @@ def _resources(name: str, given: Any) -> list[list[str]]:
     pairs = isinstance(given, list) and all(isinstance(e, list) and len(e) == 2 for e in given)
     if not pairs or not all(isinstance(part, str) for each in given for part in each):
         raise invalid(field, "must be a list of [source_ref, mount_path]")
-    for index, (source, path) in enumerate(given):
-        parse(source, path, f"{field}[{index}]")
+    parsed = [parse(source, path, f"{field}[{n}]") for n, (source, path) in enumerate(given)]
+    refuse_twice(parsed, field)
     return list(given)
 
 

@@ -57,7 +57,7 @@ def dev(
     lease_term: float | None,
     ready_file: Path | None,
 ) -> int:
-    """Run all processes on loopback, with a process hand, until Ctrl-C.
+    """Run all processes on loopback, and lend hands of this machine, until Ctrl-C.
 
     Without ANTHROPIC_API_KEY the model is the practice model, which is not one.
     """
@@ -308,14 +308,14 @@ class Dev:
                 f"  {name:<10} {at[name]}, enrolment at {at[f'{name}-enroll']}"
                 for name in self.options.brains
             ),
-            f"  daemon     {DAEMON}, with process hands",
+            f"  daemon     {DAEMON}, which lends hands of this machine",
             f"  model      {model}",
             f"state: {self.state}; logs: {self.state / 'logs'}",
             "try, in another terminal:",
             *([f"  export CARPAL_STATE={self.state}"] if self.options.named else []),
             "  carpal run '$ echo hello from a hand'",
             "  carpal fleet ls",
-            "Ctrl-C ends it all.",
+            "Ctrl-C ends it all, hands too.",
         ]
         click.echo("\n".join(lines))
 

@@ -5,6 +5,7 @@ Pure. `blob:<sha256>` is a file, `tar:<sha256>` an archive that is unpacked,
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
@@ -67,6 +68,16 @@ def parse(source_ref: str, mount_path: str, field: str = "mount") -> Mount:
     if kind != "tar" and path == ".":
         raise invalid(f"{field}.mount_path", "must be that of a file, not the workspace itself")
     return Mount(kind, source, path)  # type: ignore[arg-type] # one of those by now
+
+
+def refuse_twice(mounts: Sequence[Mount], field: str) -> None:
+    """INVALID_FIELD for two on one path, where only the last would be; archives add up."""
+    first: dict[str, tuple[int, Mount]] = {}
+    for index, mount in enumerate(mounts):
+        before, other = first.setdefault(mount.path, (index, mount))
+        if before != index and not mount.kind == other.kind == "tar":
+            problem = f"{mount.path!r} is the path of {field}[{before}] already"
+            raise invalid(f"{field}[{index}].mount_path", problem)
 
 
 def digest_of(source_ref: str) -> bytes | None:

@@ -36,6 +36,11 @@ class MountFailed(Exception):
 class ProvisionFailed(Exception):
     """The environment did not start; says why, in words for the agent's owner."""
 
+    def __init__(self, message: str, action: str = "") -> None:
+        """`action` says what to do; without it, to read on in the daemon's log."""
+        super().__init__(message)
+        self.action = action
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:

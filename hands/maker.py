@@ -113,7 +113,10 @@ class Maker:
             raise
         except (ProvisionFailed, OSError) as error:
             why = str(error) or type(error).__name__
-            raise refuse(Reason.PROVISION_FAILED, f"the hand did not start: {why}") from error
+            action = error.action if isinstance(error, ProvisionFailed) else ""
+            told = {"action": action} if action else {}
+            message = f"the hand did not start: {why}"
+            raise refuse(Reason.PROVISION_FAILED, message, **told) from error
         except Exception as error:  # a hand type's own bug must not end the daemon
             log.exception("hand type failed", extra={"hand_id": row.hand_id, "type": row.type})
             raise refuse(Reason.PROVISION_FAILED, f"the hand type failed: {error}") from error

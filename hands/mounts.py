@@ -6,7 +6,7 @@ All of them, in order, or there is no hand.
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
 from carpal.errors import CarpalError, invalid
-from carpal.mounts import MOUNTS_MAX, Mount, as_error, parse
+from carpal.mounts import MOUNTS_MAX, Mount, as_error, parse, refuse_twice
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from hands.api import Description, Hand, HandLost, Mountable, MountFailed, Placing
@@ -26,6 +26,7 @@ def read(mounts: Iterable[pb.Mount], description: Description) -> list[Mount]:
         raise invalid("mounts", f"a {description.type} hand takes none")
     if len(found) > MOUNTS_MAX:
         raise invalid("mounts", f"{len(found)} of them; a hand takes at most {MOUNTS_MAX}")
+    refuse_twice(found, "mounts")
     return found
 
 

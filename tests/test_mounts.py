@@ -3,7 +3,7 @@
 import pytest
 
 from carpal.errors import CarpalError
-from carpal.mounts import Mount, digest_of, parse
+from carpal.mounts import Mount, digest_of, parse, refuse_twice
 from carpal.status import Reason
 
 HEX = "ab" * 32
@@ -60,6 +60,16 @@ def test_a_mount_that_cannot_be_is_refused_by_the_name_of_its_field(
         parse(source, path, "mounts[1]")
     assert caught.value.reason is Reason.INVALID_FIELD
     assert caught.value.fields["field"] == f"mounts[1].{field}"
+
+
+def test_two_mounts_on_one_path_are_refused_by_the_field_of_the_second() -> None:
+    text = parse("text:x", "a/b")
+    refuse_twice([text, parse("text:x", "a")], "mounts")
+    archive = parse(f"tar:{HEX}", ".")
+    refuse_twice([archive, archive], "mounts")  # they add up
+    with pytest.raises(CarpalError) as caught:
+        refuse_twice([text, archive, parse("text:y", "/workspace/a//b")], "mounts")
+    assert caught.value.fields["field"] == "mounts[2].mount_path"
 
 
 def test_a_session_as_a_mount_is_said_not_to_be_built() -> None:

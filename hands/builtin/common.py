@@ -47,14 +47,24 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED = ("CARPAL_", "LD_")
 """Prefixes of variables that are ours, or that would change what our own program is."""
 
+_PROXIES = ("http_proxy", "https_proxy", "no_proxy")
+"""Variables that lead to the forwarder, in either case."""
 
-def checked(schema: Mapping[str, Any], order: Order) -> Mapping[str, Any]:
-    """The config. Raises INVALID_FIELD for what does not fit."""
+
+def checked(
+    schema: Mapping[str, Any], order: Order, *, forwarded: bool = True
+) -> Mapping[str, Any]:
+    """The config. Raises INVALID_FIELD for what does not fit.
+
+    `forwarded`: the hand's way out is its forwarder, and the variables that say so are ours.
+    """
     if problem := check(schema, dict(order.config), "config"):
         raise invalid(problem.field, problem.text)
     for name, value in order.config.get("env", {}).items():
         if not _NAME.fullmatch(name) or name.startswith(_RESERVED):
             raise invalid(f"config.env.{name}", "is not a name a variable of the hand may have")
+        if forwarded and name.lower() in _PROXIES:
+            raise invalid(f"config.env.{name}", "is the forwarder's: what may be reached is egress")
         if not isinstance(value, str) or "\0" in value:
             raise invalid(f"config.env.{name}", "must be a string without NUL")
     return order.config
@@ -65,10 +75,25 @@ def bound(order: Order) -> Path | None:
     given = order.config.get("workspace")
     if given is None:
         return None
-    workspace = Path(given)
-    if not workspace.is_absolute() or not workspace.is_dir():
-        raise invalid("config.workspace", f"{given!r} is not an absolute path of a folder here")
-    return workspace.resolve()
+    if problem := _no_workspace(given):
+        raise invalid("config.workspace", f"{given!r} {problem}")
+    return Path(given).resolve()
+
+
+def _no_workspace(given: str) -> str:
+    """Why that cannot be one; empty when it can."""
+    if not given.startswith("/"):
+        return "is not an absolute path: say it from / on, as it is on the daemon's machine"
+    try:
+        mode = os.stat(given).st_mode  # noqa: PTH116 - it may be no path at all
+    except FileNotFoundError:
+        return "is not there: make the folder on the daemon's machine"
+    except (OSError, ValueError) as error:
+        why = (isinstance(error, OSError) and error.strerror) or str(error)
+        return f"cannot be used: {why.lower()}"
+    if not stat.S_ISDIR(mode):
+        return "is there, and is no folder"
+    return "" if os.access(given, os.R_OK | os.X_OK) else "may not be entered by the daemon's user"
 
 
 def check_limits(

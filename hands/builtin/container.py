@@ -123,7 +123,8 @@ class ContainerType:
         try:
             return await self._make(order, progress)
         except EngineGone as error:
-            raise ProvisionFailed(str(error)) from error
+            action = "start it on the daemon's machine, or set the daemon's DOCKER_HOST"
+            raise ProvisionFailed(str(error), action) from error
         except EngineRefused as error:
             raise ProvisionFailed(f"the engine refuses: {error}") from error
 

@@ -138,7 +138,7 @@ class Engine:
             with self._api() as api:
                 api.inspect_image(name)
         except EngineRefused as error:
-            if error.status == 404:
+            if error.status in {400, 404}:  # 400 for what is no image's name
                 return False
             raise
         return True

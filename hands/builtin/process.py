@@ -107,7 +107,7 @@ class ProcessType:
         why = await asyncio.to_thread(lambda: self.unsandboxed)
         if why and self.sandbox == "required":
             raise ProvisionFailed(f"a sandbox is required here, and there is none: {why}")
-        common.checked(_CONFIG_SCHEMA, order)
+        common.checked(_CONFIG_SCHEMA, order, forwarded=not why)
         self._check_limits(order, why)
         allowed = egress.rules(order.config)
         workspace = common.bound(order)

@@ -43,9 +43,9 @@ async def sandboxed(
         uid if root else None,
         gid if root else None,
         {
+            "PATH": bwrap.PATH,
             **common.environment(order),
             **egress.environment(allowed),
-            "PATH": bwrap.PATH,
             name: value,
         },
         tmp=files / "tmp" if size else None,

@@ -8,8 +8,10 @@ import contextlib
 import os
 import re
 import shutil
+import socket
 import subprocess
 from pathlib import PurePosixPath
+from urllib.parse import urlsplit
 
 from hands.inside.beneath import ToolError, Workspace
 from hands.inside.removal import remove_tree
@@ -19,6 +21,10 @@ LIMIT = 900.0
 """Seconds for one git command; the call's own limit is shorter."""
 _SAID_MAX = 4096
 """Bytes kept of the end of what git says."""
+_ASKING = 20.0
+"""Seconds to ask the forwarder: it gives up a connection before."""
+_REFUSED = re.compile(r"(CONNECT|proxy).*\b[45]\d\d\b", re.IGNORECASE)
+_NO = re.compile(r"HTTP/1\.[01] [45]\d\d ")
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _SETTINGS = (
     "credential.helper=",
@@ -39,7 +45,7 @@ def clone(workspace: Workspace, path: str, url: str, ref: str) -> str:
     parent = parent_of(workspace, str(pure.parent))
     made = _make(parent, pure.name, path)
     try:
-        git = _Git(parent, pure.name, url.partition(":")[0])
+        git = _Git(parent, pure.name, url)
         git.run("clone", "--quiet", *(["--no-checkout"] if ref else []), "--", url, ".")
         if ref:
             _check_out(git, ref, url)
@@ -92,7 +98,9 @@ def _check_out(git: "_Git", ref: str, url: str) -> None:
 class _Git:
     """git in one folder."""
 
-    def __init__(self, parent: int, name: str, scheme: str) -> None:
+    def __init__(self, parent: int, name: str, url: str) -> None:
+        scheme = url.partition(":")[0]
+        self._url = url
         self._folder = f"/proc/self/fd/{parent}/{name}"
         self._parent = parent
         self._settings = (*_SETTINGS, f"protocol.{scheme}.allow=always")
@@ -130,4 +138,21 @@ class _Git:
         if fails:
             return fails
         lines = said.decode("utf-8", "replace").strip().splitlines()
-        raise ToolError(f"git {arguments[0]}: {' '.join(lines[-3:]) or 'it failed'}")
+        text = " ".join(lines[-3:]) or "it failed"
+        raise ToolError(f"git {arguments[0]}: {text}{self._refusal(text)}")
+
+    def _refusal(self, text: str) -> str:
+        """Why the forwarder refused, which git leaves out: asked for once more."""
+        proxy, host = urlsplit(os.environ.get("https_proxy", "")), urlsplit(self._url)
+        if not _REFUSED.search(text) or not proxy.hostname or not host.hostname:
+            return ""
+        name = f"[{host.hostname}]" if ":" in host.hostname else host.hostname
+        at = f"{name}:{host.port or 443}"
+        try:
+            with socket.create_connection((proxy.hostname, proxy.port or 80), _ASKING) as asking:
+                asking.sendall(f"CONNECT {at} HTTP/1.1\r\nHost: {at}\r\n\r\n".encode())
+                asking.settimeout(_ASKING)
+                line = asking.makefile("rb").readline(1024).decode("latin-1").strip()
+        except OSError:
+            return ""
+        return f": {line.partition(' ')[2]}" if _NO.match(line) else ""

@@ -51,6 +51,8 @@ def _create(memories: Workspace, path: str, text: str) -> str:
 
 def _delete(memories: Workspace, path: str) -> str:
     """Remove a file, or a folder with all in it; of a symlink the link."""
+    if memories.relative(path) in ("", "."):
+        raise ToolError(f"{MEMORIES} itself cannot be deleted; delete what is in it")
     folder, name = memories.parent(path)
     try:
         if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):

@@ -23,11 +23,12 @@ _SCRIPT = (
     " __carpal_kept=;"
     " IFS= builtin read -r -d '' __carpal_command <{command};"
     " trap __carpal_keep EXIT;"
-    ' builtin eval "$__carpal_command"\n'
+    ' builtin eval "$__carpal_command"\n\n'
     "{{ __carpal_status=$?; set +x; }} 2>/dev/null; __carpal_keep; exit $__carpal_status\n"
 )
 """The command comes by file, since one argument holds at most 128 KiB, and is evaluated on line
-1, where bash starts to count the lines it complains of."""
+1, where bash starts to count the lines it complains of. The empty line after it is for commands
+whose quotes are open at their end: bash would take what follows for a part of them."""
 
 ALWAYS = {
     "LANG": "C.UTF-8",

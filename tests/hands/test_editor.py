@@ -173,6 +173,9 @@ async def test_memories_are_kept_in_the_workspace_and_edited_by_claudes_own_comm
     assert await memory("rename", **moved) == (OK, "renamed /memories/a to /memories/b/c")
     assert (root / "memories/b/c/likes.md").read_text() == "tea\ncake\n"
     assert await memory("delete", path="/memories/b") == (OK, "deleted /memories/b")
+    itself = "/memories itself cannot be deleted; delete what is in it"
+    assert await memory("delete", path="/memories") == (ERROR, itself)
+    assert await memory("delete", path="/memories/") == (ERROR, itself)
     assert list((root / "memories").iterdir()) == []
 
 
@@ -190,7 +193,7 @@ async def test_memory_makes_nothing_over_what_is_there_and_says_what_is_not(
         ("rename", {"old_path": "/memories/c", "new_path": "/memories/d"}, "does not exist"),
         ("rename", {"old_path": "/memories", "new_path": "/memories/d"}, "is not the path of"),
         ("delete", {"path": "/memories/c"}, "/memories/c does not exist"),
-        ("delete", {"path": "/memories"}, "/memories is not the path of"),
+        ("delete", {"path": "/memories"}, "/memories itself cannot be deleted"),
         ("view", {"path": "/memories/c"}, "/memories/c does not exist"),
     ):
         outcome, said = await memory(command, **given)

@@ -35,6 +35,16 @@ async def test_a_silent_success_still_says_something_h24(place: Place, hand: str
     assert (result.outcome, result.exit_code, result.content) == (OK, 0, "[no output]")
 
 
+@pytest.mark.parametrize("command", ["echo 'a", 'echo "a', "echo $(a", "if", "echo (", "}", "`a"])
+async def test_what_bash_says_of_a_command_it_cannot_read_is_of_that_command_alone(
+    command: str, place: Place, hand: str
+) -> None:
+    result = await place.sh(hand, command)
+    assert "line 1" in result.content or "unexpected" in result.content
+    assert "__carpal" not in result.content
+    assert "bash: -c" not in result.content
+
+
 async def test_standard_output_and_error_come_merged_in_order_h24(place: Place, hand: str) -> None:
     result = await place.sh(hand, "echo 1; echo 2 >&2; echo 3; exit 7")
     assert result.content == "1\n2\n3\n[exit code 7]"
