@@ -165,10 +165,8 @@ class ContainerType:
             self._pulse,
             group=_group(pid),
             memory_bytes=state.get("memory_bytes", 0),
+            known=(pid, start),
         )
-        if (hand.pid, hand.start) != (pid, start):
-            await hand.detach()
-            raise HandLost("another supervisor listens in its place")
         try:
             hand.forwarder = egress.adopt(folder, hand_id, state)
         except HandLost:
@@ -189,7 +187,7 @@ class ContainerType:
 
     async def left(self, hand_id: str, folder: Path) -> Mapping[str, Result]:
         """What its supervisor wrote down when it ended by itself."""
-        return results_left(folder)
+        return await asyncio.to_thread(results_left, folder)
 
     # Its parts.
 

@@ -23,10 +23,19 @@ class LimitedHand(SupervisedHand):
 
     @classmethod
     async def limited(
-        cls, folder: Path, pulse: Pulse = PULSE, *, group: Group, memory_bytes: float
+        cls,
+        folder: Path,
+        pulse: Pulse = PULSE,
+        *,
+        group: Group,
+        memory_bytes: float,
+        known: tuple[int, int] | None = None,
     ) -> "LimitedHand":
-        """The hand whose supervisor listens in `folder`. Raises HandLost."""
-        hand = await cls.connect(folder, pulse)
+        """The hand whose supervisor, the one that is `known`, listens in `folder`.
+
+        Raises HandLost.
+        """
+        hand = await cls.connect(folder, pulse, known)
         assert isinstance(hand, cls)
         hand.memory_bytes = int(memory_bytes)
         hand.follow(group)

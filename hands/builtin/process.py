@@ -158,10 +158,8 @@ class ProcessType:
         if not tree.alive(pid, start):
             raise HandLost("its supervisor is gone")
         group = Group({name: Path(path) for name, path in state.get("group", {}).items()})
-        hand = await self._connect(folder, group, state.get("memory_bytes", 0))
-        if (hand.pid, hand.start) != (pid, start):
-            await hand.detach()
-            raise HandLost("another supervisor listens in its place")
+        memory = state.get("memory_bytes", 0)
+        hand = await self._connect(folder, group, memory, (pid, start))
         if state.get("sandbox"):
             hand.forwarder = egress.adopt(folder, hand_id, state)
         return hand
@@ -182,10 +180,14 @@ class ProcessType:
 
     async def left(self, hand_id: str, folder: Path) -> Mapping[str, Result]:
         """What its supervisor wrote down when it ended by itself."""
-        return results_left(folder)
+        return await asyncio.to_thread(results_left, folder)
 
-    async def _connect(self, folder: Path, group: Group, memory: float) -> LimitedHand:
-        return await LimitedHand.limited(folder, self._pulse, group=group, memory_bytes=memory)
+    async def _connect(
+        self, folder: Path, group: Group, memory: float, known: tuple[int, int] | None = None
+    ) -> LimitedHand:
+        return await LimitedHand.limited(
+            folder, self._pulse, group=group, memory_bytes=memory, known=known
+        )
 
     def _enforceable(self) -> set[str]:
         """Limits that are kept here."""

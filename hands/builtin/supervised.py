@@ -27,8 +27,9 @@ from hands.inside import tree
 
 _LEFT = "results"
 """As the supervisor calls it; it is no module to import from here."""
-_LEFT_MAX = 64 * 1024 * 1024
-"""Bytes of it that are read."""
+_LEFT_MAX = 8 * 1024 * 1024
+"""Bytes of it. A hand runs one call at a time, and its result is taken at once: there are one or
+two, whose text of 256 KiB is six times that as JSON at worst, with a thousand changed files."""
 _LENGTH = struct.Struct(">I")
 _PEER = struct.Struct("3i")
 """Pid, uid and gid of who listens, as SO_PEERCRED tells."""
@@ -99,19 +100,28 @@ class SupervisedHand:
             self._tasks.append(asyncio.create_task(self._watch(pulse)))
 
     @classmethod
-    async def connect(cls, folder: Path, pulse: Pulse = PULSE) -> "SupervisedHand":
-        """The hand whose supervisor listens in `folder`. Raises HandLost."""
+    async def connect(
+        cls, folder: Path, pulse: Pulse = PULSE, known: tuple[int, int] | None = None
+    ) -> "SupervisedHand":
+        """The hand whose supervisor listens in `folder`. Raises HandLost.
+
+        `known` is its pid and start time, if it is known: no other is listened to.
+        """
         try:
             async with asyncio.timeout(_HELLO_LIMIT):
                 connected = _connected(folder)
                 peer = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+                (pid, _, _) = _PEER.unpack(peer)
+                if known and (pid, tree.start_time(pid)) != known:
+                    connected.close()
+                    raise HandLost("another supervisor listens in its place")
                 reader, writer = await asyncio.open_unix_connection(sock=connected)
                 try:
-                    hello = said.hello(await _frame(reader))
+                    hello = said.hello(await _frame(reader, said.HELLO_MAX))
                 except BaseException:
                     writer.transport.abort()
                     raise
-                hand = cls(reader, writer, hello, _PEER.unpack(peer)[0], pulse)
+                hand = cls(reader, writer, hello, pid, pulse)
                 hand.folder = folder
                 return hand
         except ValueError as error:
@@ -269,25 +279,28 @@ class SupervisedHand:
 def results_left(folder: Path) -> dict[str, Result]:
     """What a supervisor that ended by itself wrote down, by call; whatever is there is no error."""
     try:
-        events = json.loads(_regular(folder / _LEFT))
+        events = said.parsed(_regular(folder / _LEFT))
         steps = {str(event["call_id"]): said.step(event) for event in events}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     return {call_id: step for call_id, step in steps.items() if isinstance(step, Result)}
 
 
-def _regular(path: Path) -> str:
-    """A file's text; OSError for what a command may have put in its place, a pipe above all."""
+def _regular(path: Path) -> bytes:
+    """A file of ours; OSError for what a command may have put in its place, a pipe above all."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(f"{path} is no file")
-        return file.read(_LEFT_MAX).decode("utf-8", "surrogatepass")
+        content = file.read(_LEFT_MAX + 1)
+    if len(content) > _LEFT_MAX:
+        raise OSError(f"{path} is no file of ours")
+    return content
 
 
-async def _frame(reader: asyncio.StreamReader) -> dict[str, Any]:
+async def _frame(reader: asyncio.StreamReader, most: int = said.FRAME_MAX) -> dict[str, Any]:
     (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-    if size > said.FRAME_MAX:
+    if size > most:
         raise ValueError(f"a frame of {size} bytes")
     return said.frame(await reader.readexactly(size))
 

@@ -18,6 +18,7 @@ from hands.builtin import said
 from hands.builtin.supervised import SupervisedHand, results_left
 from hands.inside import spool as pieces
 from hands.inside.output import KEEP
+from hands.inside.tree import start_time
 from tests.hands.place import PATIENCE
 
 _ANY = st.recursive(
@@ -123,6 +124,8 @@ async def liar(folder: Path, first: bytes, then: Callable[[], bytes]) -> AsyncIt
         b"\0\0\0\1\xff",
         b"\xff\xff\xff\xff{}",
         (200_000).to_bytes(4, "big") + b"[" * 200_000,
+        _framed({"event": "hello", "calls": [], "more": "x" * 2**20}),
+        _framed({"event": "hello", "calls": [], "more": [[]] * 150_000}),
     ],
 )
 async def test_a_hello_that_makes_no_sense_is_a_lost_hand(tmp_path: Path, first: bytes) -> None:
@@ -172,6 +175,52 @@ async def test_its_pid_is_the_kernels_word_not_its_own(tmp_path: Path) -> None:
         hand = await SupervisedHand.connect(tmp_path)
         assert hand.pid == os.getpid()
         await hand.detach()
+
+
+async def test_who_is_not_the_supervisor_that_is_known_is_not_listened_to(tmp_path: Path) -> None:
+    async with liar(tmp_path, b"\xff\xff\xff\xff{}", lambda: b""):
+        for known in ((os.getpid(), 1), (1, start_time(1))):
+            with pytest.raises(HandLost, match="another supervisor"):
+                await SupervisedHand.connect(tmp_path, known=known)
+    async with liar(tmp_path, HELLO, lambda: b""):
+        me = (os.getpid(), start_time(os.getpid()))
+        hand = await SupervisedHand.connect(tmp_path, known=me)
+        await hand.detach()
+
+
+@given(_ANY)
+def test_what_has_few_parts_is_parsed_as_json_is(value: object) -> None:
+    text = json.dumps(value)
+    assert repr(said.parsed(text.encode())) == repr(json.loads(text))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" + b"[]," * 200_000 + b"[]]",
+        b'["\\\\",' + b"[]," * 200_000 + b"[]]",
+        b'["\\\\\\"",' + b"[]," * 200_000 + b"[]]",
+        b"[" + b'"",' * 300_000 + b'""]',
+        b"[" + b"1," * 200_000 + b"1]",
+    ],
+)
+def test_what_has_far_more_parts_than_ours_is_not_parsed(data: bytes) -> None:
+    """A list costs twenty times the two bytes that it is."""
+    with pytest.raises(ValueError, match="too many"):
+        said.parsed(data)
+
+
+def test_text_of_nothing_but_marks_is_text() -> None:
+    text = '[{,"\\' * 50_000
+    assert said.parsed(json.dumps([text]).encode()) == [text]
+
+
+def test_results_left_behind_that_are_larger_than_any_of_ours_are_none(tmp_path: Path) -> None:
+    one = {"event": "result", "call_id": "c", "outcome": "ok", "content": "x" * 2**20}
+    (tmp_path / "results").write_text(json.dumps([one]))
+    assert results_left(tmp_path)["c"].content == one["content"]
+    (tmp_path / "results").write_text(json.dumps([one] * 9))
+    assert results_left(tmp_path) == {}
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "{}", "[7]", '[{"call_id": 1}]', "\udcff"])
