@@ -10,7 +10,8 @@ import pytest
 from hands.api import Order
 from hands.builtin.container import ContainerType
 from hands.builtin.container_box import FOLDER
-from hands.builtin.container_engine import EngineGone, EngineRefused
+from hands.builtin.container_engine import Box, EngineGone, EngineRefused
+from hands.builtin.container_engine import Engine as Client
 from tests import images
 from tests.engine import Engine
 from tests.hands.place import Place
@@ -91,3 +92,21 @@ async def test_an_engine_that_hangs_holds_up_a_daemons_start_once_and_no_other_t
         engine.go_on()
     for folder in folders:
         folder.rmdir()
+
+
+async def test_what_the_engine_warns_of_is_told_when_no_limit_hangs_on_it(
+    kind: ContainerType, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = Client.create
+
+    def warning(self: Client, made: Box) -> tuple[str, list[str]]:
+        return create(self, made)[0], ["no swap limit support"]
+
+    monkeypatch.setattr(Client, "create", warning)
+    folder = state / "hands" / "h"
+    folder.mkdir(parents=True)
+    order = Order("h", folder, {"image": images.SHELL}, {}, 60.0)
+    provisioned = await kind.provision(order, lambda _: None)
+    assert "the engine warns: no swap limit support" in provisioned.not_enforced
+    await provisioned.hand.release()
+    await kind.reap("h", folder)
