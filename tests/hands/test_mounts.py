@@ -315,6 +315,23 @@ _NO_SANDBOX = probe.problem()
 
 
 @pytest.mark.skipif(bool(_NO_SANDBOX), reason=_NO_SANDBOX)
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("https://127.0.0.1:1/r", "127.0.0.1:1 is not reached: connection refused"),
+        ("https://nowhere.invalid/r", "nowhere.invalid has no address here"),
+    ],
+)
+async def test_a_repository_that_the_forwarder_does_not_reach_is_said_with_why(
+    url: str, why: str, tmp_path: Path
+) -> None:
+    async with open_place(tmp_path / "state", process=ProcessType(sandbox="required")) as place:
+        error = await refused(place, (f"git:{url}", "r"))
+    assert error.reason is Reason.MOUNT_NOT_FOUND
+    assert why in error.message
+
+
+@pytest.mark.skipif(bool(_NO_SANDBOX), reason=_NO_SANDBOX)
 async def test_what_is_mounted_in_a_sandbox_belongs_to_the_hands_own_user_never_to_root(
     tmp_path: Path, server: GitServer
 ) -> None:
