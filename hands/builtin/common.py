@@ -10,6 +10,7 @@ from typing import Any
 from carpal.errors import invalid, refuse
 from carpal.status import Reason
 from hands.api import Order
+from hands.builtin.bound import Bound
 from hands.inside.schema import check
 from hands.inside.shell import ALWAYS
 from hands.isolation import disk, uids
@@ -70,32 +71,6 @@ def checked(
     return order.config
 
 
-def bound(order: Order) -> Path | None:
-    """The owner's folder that was asked for as the workspace."""
-    given = order.config.get("workspace")
-    if given is None:
-        return None
-    if problem := _no_workspace(given):
-        raise invalid("config.workspace", f"{given!r} {problem}")
-    return Path(given).resolve()
-
-
-def _no_workspace(given: str) -> str:
-    """Why that cannot be one; empty when it can."""
-    if not given.startswith("/"):
-        return "is not an absolute path: say it from / on, as it is on the daemon's machine"
-    try:
-        mode = os.stat(given).st_mode  # noqa: PTH116 - it may be no path at all
-    except FileNotFoundError:
-        return "is not there: make the folder on the daemon's machine"
-    except (OSError, ValueError) as error:
-        why = (isinstance(error, OSError) and error.strerror) or str(error)
-        return f"cannot be used: {why.lower()}"
-    if not stat.S_ISDIR(mode):
-        return "is there, and is no folder"
-    return "" if os.access(given, os.R_OK | os.X_OK) else "may not be entered by the daemon's user"
-
-
 def check_limits(
     order: Order, kept: Collection[str], why: str, memory: float = float("inf")
 ) -> None:
@@ -145,16 +120,16 @@ def terms(order: Order, start_limit: float) -> list[str]:
     ]
 
 
-def gid(uid: int, workspace: Path | None) -> int:
+def gid(uid: int, workspace: Bound | None) -> int:
     """The group of a hand that is `uid`: a bound workspace's own, but never root's."""
     if os.geteuid() != 0:
         return os.getegid()
-    group = workspace.stat().st_gid if workspace else 0
+    group = workspace.found.st_gid if workspace else 0
     return group or uid
 
 
 def settle(
-    order: Order, workspace: Path | None, first: int = uids.FIRST, count: int = uids.COUNT
+    order: Order, workspace: Bound | None, first: int = uids.FIRST, count: int = uids.COUNT
 ) -> int:
     """Make home and workspace in the hand's folder, and give all to the hand's user; says which.
 
@@ -166,14 +141,14 @@ def settle(
     if workspace is None:
         uid = uids.own(order.folder, first, count)
     elif os.geteuid() == 0:
-        found = workspace.stat()
+        found = workspace.found
         uid = found.st_uid
         if uid == 0 and found.st_mode & stat.S_IWOTH:
             uid = uids.own(order.folder, first, count)
         elif uid == 0:
             raise invalid(
                 "config.workspace",
-                f"{str(workspace)!r} belongs to root, and a hand never runs as root; "
+                f"{str(workspace.path)!r} belongs to root, and a hand never runs as root; "
                 "give the folder to another user",
             )
         uids.give(order.folder, uid)

@@ -8,6 +8,7 @@ engine does. No network, no capabilities, nothing of the machine but the hand's 
 import asyncio
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,6 +27,7 @@ from hands.api import (
     Tool,
 )
 from hands.builtin import common, container_box, container_python, egress
+from hands.builtin.bound import Bound, bound
 from hands.builtin.container_engine import About, Box, Engine, EngineGone, EngineRefused, find
 from hands.builtin.limited import LimitedHand
 from hands.builtin.supervised import PULSE, Pulse, results_left
@@ -35,6 +37,12 @@ from hands.inside.toolset import TOOLS
 from hands.isolation import cgroups, uids
 from hands.isolation.cgroups import Group
 
+_IMAGE = re.compile(
+    r"(?:sha256:)?[0-9a-f]{64}|(?:(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?/)?"
+    r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@[a-z0-9]+:[0-9a-f]{32,128})?"
+)
+"""What engines take for the name of one, or for its id."""
 _Answer = TypeVar("_Answer")
 
 log = logging.getLogger(__name__)
@@ -131,19 +139,24 @@ class ContainerType:
     async def _make(self, order: Order, progress: Callable[[str], None]) -> Provisioned:
         config = common.checked(_SCHEMA, order)
         rules = egress.rules(config)
-        workspace = common.bound(order)
+        workspace = bound(order)
+        if workspace and ":" in str(workspace.path):
+            raise invalid("config.workspace", "must be without ':', by which engines end a path")
         about = await self._ask(self._engine.about)
         container_box.check_limits(order, about)
-        await self._check_image(config, about)
+        volumes = await self._check_image(config, about)
         progress("bringing a Python along")
         below = self._pythons or order.folder.parent.parent / "container-python"
         python = await asyncio.to_thread(container_python.bring, below)
         # Its own remains as well, should one of its id not have been removed.
         await self._ask(self._clear, order.folder.resolve())
         box, lacks = container_box.box(order, workspace, about, python, self._start_limit)
+        box = container_box.without_volumes(box, volumes)
         progress("starting the container")
         container, warnings = await self._start(box, order)
         hand = await self._connect(order.folder, container, box)
+        if workspace:
+            workspace.check(hand.pid)
         hand.follow(_group(hand.pid))
         hand.forwarder = egress.provide(order.folder, order.hand_id, rules)
         state = {
@@ -191,17 +204,22 @@ class ContainerType:
 
     # Its parts.
 
-    async def _check_image(self, config: Mapping[str, Any], about: About) -> None:
+    async def _check_image(self, config: Mapping[str, Any], about: About) -> list[str]:
+        """The image's volumes. Raises INVALID_FIELD."""
         image, runtime = config["image"], config.get("runtime")
+        if not _IMAGE.fullmatch(image):
+            raise invalid("config.image", f"{image!r} is no name of an image")
         if runtime and runtime not in about.runtimes:
             there = ", ".join(sorted(about.runtimes)) or "none"
             raise invalid("config.runtime", f"{runtime!r} is none of the engine's: {there}")
-        if not await self._ask(self._engine.has_image, image):
+        volumes = await self._ask(self._engine.volumes, image)
+        if volumes is None:
             program = "podman" if about.podman else "docker"
             raise invalid(
                 "config.image",
                 f"{image!r} is not on this machine; fetch it there: {program} pull {image}",
             )
+        return volumes
 
     async def _start(self, box: Box, order: Order) -> tuple[str, list[str]]:
         """Its id, and what the engine warns of."""
@@ -245,8 +263,10 @@ class ContainerType:
         """
         own, orphans = [], []
         hands = f"{container_box.HANDS}={folder.parent}"
-        for container, labels in self._engine.labelled(hands).items():
+        for container, (name, labels) in self._engine.labelled(hands).items():
             its = Path(labels.get(container_box.FOLDER, ""))
+            if name != container_box.name_of(its):
+                continue  # containers inherit labels of their image, but no names
             if its == folder:
                 own.append(container)
             elif not its.exists():
@@ -277,9 +297,9 @@ def _group(pid: int) -> Group:
     return Group({name: base.folder for name, base in found.items()})
 
 
-def _note(workspace: Path | None, box: Box) -> str:
+def _note(workspace: Bound | None, box: Box) -> str:
     place = common.INSIDE["workspace"]
-    bound = f" (it is {workspace} of the machine)" if workspace else ""
+    bound = f" (it is {workspace.path} of the machine)" if workspace else ""
     return (
         f"A container of the image {box.image}. The workspace is {place}{bound}; file tools take "
         "paths relative to it. It, the home folder and /tmp can be written."

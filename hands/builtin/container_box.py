@@ -2,11 +2,14 @@
 
 import hashlib
 import os
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from carpal.errors import invalid
 from hands.api import Order
 from hands.builtin import common, container_python, egress
+from hands.builtin.bound import Bound
 from hands.builtin.container_engine import About, Box
 from hands.isolation import bwrap, uids
 
@@ -55,7 +58,7 @@ def cannot(about: About) -> list[str]:
 
 
 def box(
-    order: Order, workspace: Path | None, about: About, python: Path, start_limit: float
+    order: Order, workspace: Bound | None, about: About, python: Path, start_limit: float
 ) -> tuple[Box, list[str]]:
     """The container of a hand, whose folder is made ready for it; and what it does not keep."""
     user = _user(order, workspace, about)
@@ -74,7 +77,7 @@ def box(
     folder = order.folder.resolve()
     limits = order.limits
     made = Box(
-        name=f"carpal-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:24]}",
+        name=name_of(folder),
         image=order.config["image"],
         command=shell,
         user=user.inside,
@@ -87,7 +90,7 @@ def box(
         labels={"carpal.hand": order.hand_id, FOLDER: str(folder), HANDS: str(folder.parent)},
         binds={
             folder: (inside["folder"], True),
-            workspace or files / "workspace": (inside["workspace"], True),
+            workspace.path if workspace else files / "workspace": (inside["workspace"], True),
             files / "home": (inside["home"], True),
             **({files / "tmp": (inside["tmp"], True)} if files != order.folder else {}),
             python: (container_python.PLACE, False),
@@ -100,6 +103,34 @@ def box(
         runtime=order.config.get("runtime"),
     )
     return made, _not_enforced(about, user)
+
+
+def without_volumes(box: Box, volumes: Sequence[str]) -> Box:
+    """Nothing is written where the image wants disks of its own: they would have no limit.
+
+    Raises INVALID_FIELD for an image that wants them around what a hand needs there.
+    """
+    ours = {place for place, _ in box.binds.values()} | {"/tmp"}  # noqa: S108 - its own
+    closed = []
+    for volume in volumes:
+        place = Path("/", os.path.normpath(f"/{volume}").lstrip("/"))
+        if str(place) in ours:
+            continue  # ours is there
+        if any(place in Path(each).parents or Path(each) in place.parents for each in _taken(ours)):
+            why = f"{box.image!r} has a volume at {volume!r}, around or in what is the hand's"
+            raise invalid("config.image", why)
+        closed.append(str(place))
+    return replace(box, closed=closed)
+
+
+def _taken(ours: Collection[str]) -> list[str]:
+    kernels = ("/proc", "/sys", "/dev")
+    return [*ours, *kernels, *(f"{place}/itself" for place in kernels)]
+
+
+def name_of(folder: Path) -> str:
+    """What the container of the hand in `folder` is called, and no other."""
+    return f"carpal-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:24]}"
 
 
 def _named(folder: Path, user: _User) -> dict[Path, tuple[str, bool]]:
@@ -119,7 +150,7 @@ def _limit(order: Order, name: str, usual: int, about: About) -> int | None:
     return int(order.limits.get(name, usual)) if name in about.can_limit else None
 
 
-def _user(order: Order, workspace: Path | None, about: About) -> _User:
+def _user(order: Order, workspace: Bound | None, about: About) -> _User:
     """Who runs in the container; gives the hand's folder to them."""
     mapped = about.remapped if os.geteuid() == 0 else None
     first, count = (mapped + _MAPPED.start, len(_MAPPED)) if mapped else (uids.FIRST, uids.COUNT)

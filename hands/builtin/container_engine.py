@@ -83,6 +83,8 @@ class Box:
     cpus: float | None
     scratch: int
     """Bytes of its /tmp, in memory; 0 when that is a bind."""
+    closed: Sequence[str] = ()
+    """Places where nothing is, and nothing can be written."""
     runtime: str | None = None
 
 
@@ -132,16 +134,16 @@ class Engine:
             seccomp="seccomp" in security,
         )
 
-    def has_image(self, name: str) -> bool:
-        """Whether it can be run without being fetched."""
+    def volumes(self, image: str) -> list[str] | None:
+        """Where the image wants disks of its own; None when it would have to be fetched."""
         try:
             with self._api() as api:
-                api.inspect_image(name)
+                about = api.inspect_image(image)
         except EngineRefused as error:
             if error.status in {400, 404}:  # 400 for what is no image's name
-                return False
+                return None
             raise
-        return True
+        return sorted((about.get("Config") or {}).get("Volumes") or ())
 
     def create(self, box: Box) -> tuple[str, list[str]]:
         """Make a container; its id, and what the engine warns of."""
@@ -175,7 +177,10 @@ class Engine:
             mem_limit=box.memory,
             memswap_limit=box.memory,
             nano_cpus=int(box.cpus * 1e9) if box.cpus else None,
-            tmpfs={"/tmp": _scratch(box)} if box.scratch else None,  # noqa: S108 - its own
+            tmpfs={
+                **dict.fromkeys(box.closed, "ro,nosuid,nodev,size=4096,mode=755"),
+                **({"/tmp": _scratch(box)} if box.scratch else {}),  # noqa: S108 - its own
+            },
             binds=[
                 f"{path}:{place}:{'rw' if writable else 'ro'}"
                 for path, (place, writable) in box.binds.items()
@@ -221,11 +226,17 @@ class Engine:
                     raise
             time.sleep(0.02)
 
-    def labelled(self, *labels: str) -> dict[str, Mapping[str, str]]:
-        """Containers with all these labels (`name` or `name=value`), running or not: theirs."""
+    def labelled(self, *labels: str) -> dict[str, tuple[str, Mapping[str, str]]]:
+        """Containers with all these labels (`name` or `name=value`), running or not.
+
+        Their names, and all their labels.
+        """
         with self._api() as api:
             found = api.containers(all=True, filters={"label": list(labels)})
-        return {str(one["Id"]): one.get("Labels") or {} for one in found}
+        return {
+            str(one["Id"]): (_name(one.get("Names") or ()), one.get("Labels") or {})
+            for one in found
+        }
 
     @contextmanager
     def _api(self) -> Iterator[Any]:
@@ -278,6 +289,11 @@ class Engine:
                 raise EngineGone(f"this user may not speak to the engine at {path}") from error
             except OSError as error:
                 raise EngineGone(f"no engine answers at {path}") from error
+
+
+def _name(names: Sequence[str]) -> str:
+    """Of a container: those with more `/` are links of others to it."""
+    return next((name[1:] for name in names if name.count("/") == 1 and name[0] == "/"), "")
 
 
 def _scratch(box: Box) -> str:

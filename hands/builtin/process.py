@@ -26,6 +26,7 @@ from hands.api import (
     Tool,
 )
 from hands.builtin import common, egress, limited, process_start
+from hands.builtin.bound import bound
 from hands.builtin.limited import LimitedHand
 from hands.builtin.supervised import PULSE, Pulse, results_left
 from hands.inside import tree
@@ -110,17 +111,15 @@ class ProcessType:
         common.checked(_CONFIG_SCHEMA, order, forwarded=not why)
         self._check_limits(order, why)
         allowed = egress.rules(order.config)
-        workspace = common.bound(order)
+        workspace = bound(order)
         limits = {"processes": _PROCESSES, **order.limits}
         group = Group()
         if why:
             egress.refuse_without_sandbox(order.config)
             progress("starting the supervisor")
-            workspace = workspace or _made(order.folder / "workspace")
-            await process_start.plain(
-                order, workspace, self._start_limit, common.mark(order.folder)
-            )
-            note = f"The workspace is {workspace}; file tools take paths relative to it."
+            place = workspace.path if workspace else _made(order.folder / "workspace")
+            await process_start.plain(order, place, self._start_limit, common.mark(order.folder))
+            note = f"The workspace is {place}; file tools take paths relative to it."
         else:
             progress("making the sandbox")
             group = cgroups.make(cgroups.name_of(order.folder), limits, self._bases)
@@ -138,6 +137,8 @@ class ProcessType:
             )
         try:
             hand = await self._connect(order.folder, group, order.limits.get("memory_bytes", 0))
+            if workspace and not why:
+                workspace.check(hand.pid)
             if not why:
                 hand.forwarder = egress.provide(order.folder, order.hand_id, allowed)
         except HandLost as error:

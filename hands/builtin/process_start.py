@@ -11,6 +11,7 @@ from pathlib import Path
 from carpal.fault_points import FOLDER
 from hands.api import Order, ProvisionFailed
 from hands.builtin import common, egress
+from hands.builtin.bound import Bound
 from hands.forwarder.rules import Rule
 from hands.inside.shell import ALWAYS
 from hands.isolation import bwrap, launch
@@ -21,7 +22,7 @@ _SUPERVISOR = Path(__file__).resolve().parents[1] / "supervisor.py"
 
 async def sandboxed(
     order: Order,
-    bound: Path | None,
+    bound: Bound | None,
     start_limit: float,
     *,
     mark: str,
@@ -38,7 +39,7 @@ async def sandboxed(
     name, _, value = mark.partition("=")
     box = bwrap.Sandbox(
         order.folder,
-        bound or files / "workspace",
+        bound.path if bound else files / "workspace",
         files / "home",
         uid if root else None,
         gid if root else None,

@@ -42,6 +42,9 @@ async def test_an_image_without_python_serves_every_tool_with_the_python_brought
         ({}, "config.image", "is required"),
         ({"image": "no-such/image:9"}, "config.image", "pull no-such/image:9"),
         ({"image": images.BUSYBOX}, "config.image", "no bash"),
+        ({"image": "-v"}, "config.image", "no name of an image"),
+        ({"image": "../containers"}, "config.image", "no name of an image"),
+        ({"image": f"{images.SHELL}?x=1"}, "config.image", "no name of an image"),
         ({"image": images.SHELL, "runtime": "nope"}, "config.runtime", "runc"),
         ({"image": images.SHELL, "workspace": "here"}, "config.workspace", "absolute"),
         ({"image": images.SHELL, "privileged": True}, "config.privileged", "not known"),
@@ -138,6 +141,39 @@ async def test_a_debian_as_people_use_it_serves_with_its_own_python_and_git(
     assert (await boxes.sh(hand, f"{who} && {git} && git log --format=%s")).content == "first\n"
     its = "import os, ssl, sqlite3; print(os.getcwd())"
     assert (await boxes.sh(hand, f"/usr/bin/python3 -c '{its}'")).content == "/workspace/r\n"
+
+
+@pytest.mark.parametrize(("volume", "field"), [("/data", ""), ("/run", "config.image")])
+async def test_an_images_volumes_are_no_way_past_the_limit_of_the_disk_h35(
+    boxes: Place, engine: Engine, volume: str, field: str
+) -> None:
+    client = engine.client.api
+    base = client.create_container(images.SHELL, command=["true"])["Id"]
+    client.commit(base, "carpal-test/volume", "1", changes=[f"VOLUME {volume}"])
+    client.remove_container(base)
+    try:
+        limits = {"disk_bytes": 16 << 20, "memory_bytes": 128 << 20}
+        if field:
+            with pytest.raises(CarpalError) as refused:
+                await box(boxes, "carpal-test/volume:1", limits=limits)
+            assert refused.value.fields["field"] == field
+        else:
+            hand = await box(boxes, "carpal-test/volume:1", limits=limits)
+            said = (await boxes.sh(hand, f"ls -A {volume}; echo x >{volume}/f")).content
+            assert "Read-only file system" in said
+            await boxes.release(hand)
+        assert not client.volumes()["Volumes"]
+    finally:
+        client.remove_image("carpal-test/volume:1")
+
+
+async def test_a_workspace_with_a_colon_is_refused_by_its_field(boxes: Place, state: Path) -> None:
+    owned = state.parent / "a:b"
+    owned.mkdir()
+    os.chown(owned, 12345, 12345)
+    with pytest.raises(CarpalError) as refused:
+        await box(boxes, workspace=str(owned))
+    assert refused.value.fields["field"] == "config.workspace"
 
 
 async def test_the_hands_user_has_a_name(boxes: Place) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from hands.api import Order
 from hands.builtin.container import ContainerType
-from hands.builtin.container_box import FOLDER
+from hands.builtin.container_box import FOLDER, HANDS, name_of
 from hands.builtin.container_engine import Box, EngineGone, EngineRefused
 from hands.builtin.container_engine import Engine as Client
 from tests import images
@@ -27,8 +27,8 @@ class _Sticky:
         self.there = dict(labels)
         self.error = error
 
-    def labelled(self, *_: str) -> dict[str, Mapping[str, str]]:
-        return dict(self.there)
+    def labelled(self, *_: str) -> dict[str, tuple[str, Mapping[str, str]]]:
+        return {each: (name_of(Path(its[FOLDER])), its) for each, its in self.there.items()}
 
     def remove(self, container: str) -> None:
         if container == "stuck":
@@ -51,6 +51,25 @@ def test_an_orphan_the_engine_will_not_remove_is_in_no_other_hands_way(
     assert kind._clear(mine) == 1
     assert set(sticky.there) == {"stuck", "beside"}
     assert "not removed yet" in caplog.text
+
+
+async def test_a_container_that_has_our_labels_by_its_image_alone_is_left_alone(
+    boxes: Place, engine: Engine
+) -> None:
+    client = engine.client.api
+    base = client.create_container(images.SHELL, command=["true"])["Id"]
+    label = f"LABEL {HANDS}={boxes.inventory.folder_of('').resolve()} {FOLDER}=/gone"
+    client.commit(base, "carpal-test/labels", "1", changes=[label])
+    client.remove_container(base)
+    theirs = client.create_container("carpal-test/labels:1", command=["true"], name="theirs")["Id"]
+    try:
+        hand = await boxes.hand(type="container", image=images.SHELL)
+        assert "/theirs" in engine.containers()
+        await boxes.release(hand)
+        assert engine.containers() == ["/theirs"]
+    finally:
+        client.remove_container(theirs)
+        client.remove_image("carpal-test/labels:1")
 
 
 async def test_a_hand_made_again_under_its_id_is_not_in_its_own_remains_way(
