@@ -155,6 +155,7 @@ class ContainerType:
         progress("starting the container")
         container, warnings = await self._start(box, order)
         hand = await self._connect(order.folder, container, box)
+        hand.disk_bytes = int(order.limits.get("disk_bytes", 0))
         if workspace:
             workspace.check(hand.pid)
         hand.follow(_group(hand.pid))
@@ -164,6 +165,7 @@ class ContainerType:
             "pid": hand.pid,
             "start": hand.start,
             "memory_bytes": hand.memory_bytes,
+            "disk_bytes": hand.disk_bytes,
         }
         note = f"{_note(workspace, box)} {egress.note(rules)}"
         return Provisioned(hand, {**state, **egress.kept(rules)}, note, [*lacks, *warnings])
@@ -180,6 +182,7 @@ class ContainerType:
             memory_bytes=state.get("memory_bytes", 0),
             known=(pid, start),
         )
+        hand.disk_bytes = int(state.get("disk_bytes", 0))
         try:
             hand.forwarder = egress.adopt(folder, hand_id, state)
         except HandLost:

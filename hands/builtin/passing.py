@@ -26,6 +26,8 @@ _CONNECT_LIMIT = 60.0
 """Seconds for a new hand to connect, and for one that ended the connection to say why."""
 _IDLE_LIMIT = 120.0
 """Seconds in which nothing moves."""
+_NAMES_MAX = 1024 * 1024
+"""Bytes of a tar for what takes no room on a disk: names, folders, the end."""
 _FRAME_MAX = 256 * 1024
 _LENGTH = struct.Struct(">I")
 
@@ -74,6 +76,31 @@ async def save(hand: Hand, folder: Path, take: Take) -> str:
 
     # Its turn comes after the calls that were told before.
     return await _pass(hand, folder, ".save", {}, receive, connect_limit=LIMIT)
+
+
+def save_max(disk_bytes: int) -> int | None:
+    """Bytes of the tar of what a disk of that size can hold; None for no limit.
+
+    A file with something in it takes more there than its tar does, whose names may be long.
+    """
+    return 2 * disk_bytes + _NAMES_MAX if disk_bytes else None
+
+
+def bounded(take: Take, most: int | None) -> Take:
+    """`take` for so many bytes: a file with holes says any size, and costs its disk nothing."""
+    taken = 0
+
+    async def taking(piece: bytes) -> None:
+        nonlocal taken
+        taken += len(piece)
+        if most is not None and taken > most:
+            raise MountFailed(
+                f"as a tar it has more than {most} bytes, and the hand's disk cannot hold that: "
+                "some of its files have holes, or too many are empty"
+            )
+        await take(piece)
+
+    return taking
 
 
 async def _pass(

@@ -137,6 +137,7 @@ class ProcessType:
             )
         try:
             hand = await self._connect(order.folder, group, order.limits.get("memory_bytes", 0))
+            hand.disk_bytes = int(order.limits.get("disk_bytes", 0))
             if workspace and not why:
                 workspace.check(hand.pid)
             if not why:
@@ -147,6 +148,7 @@ class ProcessType:
             "pid": hand.pid,
             "start": hand.start,
             "memory_bytes": hand.memory_bytes,
+            "disk_bytes": hand.disk_bytes,
             "sandbox": not why,
             **egress.kept(allowed),
             "group": {name: str(path) for name, path in group.folders.items()},
@@ -161,6 +163,7 @@ class ProcessType:
         group = Group({name: Path(path) for name, path in state.get("group", {}).items()})
         memory = state.get("memory_bytes", 0)
         hand = await self._connect(folder, group, memory, (pid, start))
+        hand.disk_bytes = int(state.get("disk_bytes", 0))
         if state.get("sandbox"):
             hand.forwarder = egress.adopt(folder, hand_id, state)
         return hand

@@ -85,6 +85,8 @@ class SupervisedHand:
         self.quiet = hello.quiet
         self.folder = Path()
         """The hand's own."""
+        self.disk_bytes = 0
+        """Its limit; 0 for none."""
         self.forwarder: Forwarder | None = None
         """Its way out, which ends with this connection."""
         self._held = hello.calls
@@ -185,7 +187,8 @@ class SupervisedHand:
 
     async def save(self, take: Callable[[bytes], Awaitable[None]]) -> str:
         """The workspace as a tar."""
-        return await passing.save(self, self.folder, take)
+        most = passing.save_max(self.disk_bytes)
+        return await passing.save(self, self.folder, passing.bounded(take, most))
 
     async def contact(self) -> None:
         """Start the orphan deadline over."""

@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -12,8 +12,10 @@ import pytest
 
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
+from hands.api import MountFailed
 from hands.builtin.common import mark
 from hands.builtin.process import ProcessType
+from hands.builtin.supervised import SupervisedHand
 from hands.inside import tree
 from hands.isolation import bwrap, cgroups, probe, uids
 from tests.hands.place import PATIENCE, Place, open_place, until
@@ -316,6 +318,42 @@ async def test_a_full_disk_is_full_inside_alone_and_recovers_h35(
     assert "on" in await out(box, hand, "rm -f a /tmp/b ~/c /run/carpal/fill; echo on >f; cat f")
     await box.release(hand)
     assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
+
+
+@as_root
+@pytest.mark.parametrize("adopted", [False, True])
+async def test_a_save_is_no_larger_than_the_hands_disk_whatever_its_files_seem_to_be(
+    tmp_path: Path, adopted: bool
+) -> None:
+    taken = 0
+
+    async def take(piece: bytes) -> None:
+        nonlocal taken
+        taken += len(piece)
+
+    async with boxes(tmp_path / "state", end=not adopted) as place:
+        hand = await limited(place, disk_bytes=4 * MIB)
+        await out(place, hand, "head -c 3M /dev/urandom >full")
+        if not adopted:
+            assert "1 member" in await saved(place, hand, take)
+            assert taken > 3 * MIB
+        taken = 0
+        await out(place, hand, "truncate -s 40M holes")
+        if not adopted:
+            with pytest.raises(MountFailed, match="have holes"):
+                await saved(place, hand, take)
+    if adopted:
+        async with boxes(tmp_path / "state") as place:
+            with pytest.raises(MountFailed, match="have holes"):
+                await saved(place, hand, take)
+    assert taken < 10 * MIB
+
+
+async def saved(place: Place, hand: str, take: Callable[[bytes], Awaitable[None]]) -> str:
+    """A save of a hand's, as its keeper does it."""
+    its = place.inventory.keepers[hand]._hand
+    assert isinstance(its, SupervisedHand)
+    return await its.save(take)
 
 
 @_has("cpu")
