@@ -7,6 +7,7 @@ under the daemon's own id. It does not end with the daemon or a thread of it.
 """
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,7 +64,15 @@ def arguments(box: Sandbox, command: Sequence[str], options: int) -> list[str]:
     line = ["bwrap", "--args", str(options), "--"]
     if box.uid is not None:
         ids = ["--reuid", str(box.uid), "--regid", str(box.gid), "--clear-groups"]
-        line += ["setpriv", *ids, "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", "--"]
+        # By its place: it is root still, and the hand's PATH may lead to another's program.
+        line += [
+            shutil.which("setpriv", path=PATH) or "/usr/bin/setpriv",
+            *ids,
+            "--inh-caps=-all",
+            "--bounding-set=-all",
+            "--no-new-privs",
+            "--",
+        ]
     return [*line, *command]
 
 

@@ -174,6 +174,20 @@ async def test_its_environment_is_on_no_command_line_of_the_machine(box: Place) 
     assert not [line for line in lines if b"a-secret-of-the-hands" in line]
 
 
+@as_root
+async def test_what_is_still_root_is_not_found_by_the_hands_path(
+    box: Place, tmp_path: Path
+) -> None:
+    bound = tmp_path / "bound"
+    bound.mkdir()
+    planted = bound / "setpriv"
+    planted.write_text("#!/bin/sh\nid -u >/workspace/ran\n")
+    planted.chmod(0o755)
+    os.chown(bound, 12345, 12345)
+    await box.hand(workspace=str(bound), env={"PATH": "/workspace:/usr/bin:/bin"})
+    assert not (bound / "ran").exists()
+
+
 async def test_its_user_has_a_name(box: Place) -> None:
     hand = await box.hand()
     said = await out(box, hand, "whoami; id -gn; stat -c %a /etc/passwd /etc/group")
