@@ -21,6 +21,10 @@ from carpal.status import Reason
 
 GRACE = 6.0
 """Seconds between TERM and KILL: more than a server's own grace for running RPCs."""
+AT_ONCE = 0.0
+"""Of these, for what has nothing to put in order: KILL alone."""
+_ENVIRONMENT_MAX = 256 * 1024
+"""Bytes of a process's environment that are read: it may say that its environment is all memory."""
 _LAST_WORDS = 8192
 """Bytes of the log looked at for why a child ended."""
 
@@ -204,13 +208,26 @@ def arguments_of(pid: int) -> list[str]:
     return [part.decode(errors="replace") for part in raw.split(b"\0")[:-1]]
 
 
+def environment_of(pid: int) -> list[str]:
+    """The beginning of a process's environment; empty when there is none, or it is another's."""
+    try:
+        with Path(f"/proc/{pid}/environ").open("rb", buffering=0) as file:
+            raw = file.read(_ENVIRONMENT_MAX) or b""
+    except OSError:
+        return []
+    return [part.decode(errors="replace") for part in raw.split(b"\0")[:-1]]
+
+
 def all_pids() -> list[int]:
     """Every process of this machine that we can see."""
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
 
 
 async def end_stranger(pid: int, is_it: Callable[[int], bool], grace: float = GRACE) -> bool:
-    """TERM, then KILL, a process that is not our child, if `is_it`; whether it was there."""
+    """TERM, then KILL, a process that is not our child, if `is_it`; whether it was there.
+
+    Without `grace` KILL alone.
+    """
     try:
         handle = os.pidfd_open(pid)
     except OSError:
@@ -218,12 +235,12 @@ async def end_stranger(pid: int, is_it: Callable[[int], bool], grace: float = GR
     try:
         if not is_it(pid):
             return False
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        for number in (signal.SIGTERM, signal.SIGKILL) if grace else (signal.SIGKILL,):
             try:
                 signal.pidfd_send_signal(handle, number)
             except ProcessLookupError:
                 break
-            if await _exits(handle, grace):
+            if await _exits(handle, grace or GRACE):
                 break
         return True
     finally:

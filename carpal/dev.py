@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from carpal import children, config, process
+from carpal import children, config, dev_sandbox, process
 from carpal.children import Child
 from carpal.dev_state import HOST, Kept, end_supervisors, only_one
 from carpal.errors import CarpalError, refuse
@@ -100,6 +100,7 @@ class Dev:
     options: Options
     _children: list[Child] = field(default_factory=list)
     _ending: bool = False
+    _no_sandbox: str = ""
 
     async def main(self, stop: asyncio.Event) -> None:
         """Start everything, say so, and end everything when told to stop."""
@@ -150,7 +151,13 @@ class Dev:
         served = ("--listen", at["sessiond"], "--vault", at["vault"])
         await self._child("sessiond", "sessiond", "run", *served)
         # Its token says when and where to dial: without one it would knock before a brain opens.
-        daemon = await self._child("daemon", "hand", "run", "--token-file", "-", stdin=True)
+        self._no_sandbox = await dev_sandbox.none_because(os.environ)
+        off = {"CARPAL_SANDBOX": "off"} if self._no_sandbox else {}
+        daemon = await self._child(
+            *("daemon", "hand", "run", "--token-file", "-"),
+            stdin=True,
+            environ={**_without_keys(), **off},
+        )
         if self.options.practice:
             await self._practice(at["practice"])
         kept.note(self._children)
@@ -309,6 +316,11 @@ class Dev:
                 for name in self.options.brains
             ),
             f"  daemon     {DAEMON}, which lends hands of this machine",
+            *(
+                [f"             as root, without a sandbox: {why}"]
+                if (why := self._no_sandbox)
+                else []
+            ),
             f"  model      {model}",
             f"state: {self.state}; logs: {self.state / 'logs'}",
             "try, in another terminal:",

@@ -116,10 +116,11 @@ def only_one(state: Path) -> Iterator[None]:
 
 
 async def end_supervisors(state: Path) -> int:
-    """End the hands of the state folder; how many that were.
+    """End the hands of the state folder; how many processes that were.
 
-    Supervisors outlive their daemon by design; TERM makes one kill all it
-    started. They are known by the hand's folder on their command line.
+    Supervisors outlive their daemon by design; TERM makes one kill all it started. They are
+    known by the hand's folder on their command line; in a sandbox, where that is another, by the
+    mark in their environment. There the first process takes no TERM, and all end with it.
     """
     hands = f"{state / 'hand' / 'hands'}/"
 
@@ -129,5 +130,11 @@ async def end_supervisors(state: Path) -> int:
             flag == "--folder" and value.startswith(hands) for flag, value in pairwise(arguments)
         )
 
+    def is_marked(pid: int) -> bool:
+        return any(name.startswith(f"CARPAL_HAND={hands}") for name in children.environment_of(pid))
+
     found = [pid for pid in children.all_pids() if is_ours(pid)]
-    return sum(await asyncio.gather(*(children.end_stranger(pid, is_ours) for pid in found)))
+    ended = sum(await asyncio.gather(*(children.end_stranger(pid, is_ours) for pid in found)))
+    left = [pid for pid in children.all_pids() if is_marked(pid)]
+    kills = (children.end_stranger(pid, is_marked, children.AT_ONCE) for pid in left)
+    return ended + sum(await asyncio.gather(*kills))

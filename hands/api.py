@@ -297,3 +297,11 @@ class HandType(Protocol):
 
         A type whose hands write down nothing gives none.
         """
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """A type that finds out about its machine before it is described."""
+
+    async def prepare(self) -> None:
+        """Once, at the daemon's start; raises nothing, and takes seconds at most."""

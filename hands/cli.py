@@ -158,7 +158,12 @@ def retire(state_dir: Path | None, config_file: Path | None, yes: bool) -> None:
 @click.option("--socket", type=click.Path(path_type=Path), required=True)
 @click.option("--type", "type_name", required=True)
 @click.option("--workspace", required=True)
-@click.option("--sandbox", envvar="CARPAL_SANDBOX", default="auto")
+@click.option(
+    "--sandbox",
+    type=click.Choice(["auto", "off", "required"]),
+    envvar="CARPAL_SANDBOX",
+    default="auto",
+)
 @click.option("--ready-fd", type=int)
 def serve(  # noqa: PLR0917 - click passes by name
     state_dir: Path,

@@ -16,7 +16,7 @@ from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2
 from hands import folders
 from hands.adoption import Adoption
-from hands.api import Hand, HandType, Order
+from hands.api import Hand, HandType, Order, Preparing
 from hands.blobs import Blobs
 from hands.journal import HandRow, Journal
 from hands.keeper import Keeper
@@ -206,6 +206,9 @@ async def open_inventory(
             blobs=blobs or Blobs(),
         )
         try:
+            for kind in types.values():
+                if isinstance(kind, Preparing):
+                    await kind.prepare()
             await inventory.adopt()
             yield inventory
         finally:

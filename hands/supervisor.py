@@ -124,6 +124,7 @@ def main() -> None:
         start_limit=float(given.get("--start-limit", START_LIMIT)),
         keep="--keep-files" in given,
         way_out=way_out,
+        first="--stay" in given,
     ).run()
     (folder / "socket").unlink(missing_ok=True)
 

@@ -49,8 +49,10 @@ def tree(pid: int) -> list[int]:
 
 
 def kill_tree(hands: Path) -> None:
-    """Kill every supervisor below `hands`, with all that runs under it."""
-    for supervisor in supervisors(hands):
+    """Kill every supervisor below `hands`, in a sandbox too, with all that runs under it."""
+    mark = os.fsencode(f"CARPAL_HAND={hands}/")
+    marked = [pid for pid in _pids() if b"\0" + mark in b"\0" + _read(pid, "environ")]
+    for supervisor in (*supervisors(hands), *marked):
         for pid in tree(supervisor):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -14,6 +14,7 @@ import pytest
 
 from carpal import children
 from tests.command import Command
+from tests.faults import kill_tree
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 SECONDS = 60.0
@@ -43,10 +44,11 @@ class Up:
 
 
 @asynccontextmanager
-async def dev(tmp_path: Path, *flags: str) -> AsyncIterator[Up]:
-    """Run it on `tmp_path` until the block ends."""
+async def dev(tmp_path: Path, *flags: str, sandbox: str = "auto") -> AsyncIterator[Up]:
+    """Run it on `tmp_path` until the block ends. In a sandbox a hand sees nothing of that."""
     state, ready = tmp_path / "state", tmp_path / "ready.json"
-    carpal = Command(tmp_path, {"CARPAL_STATE": str(state), "ANTHROPIC_API_KEY": ""})
+    environ = {"CARPAL_STATE": str(state), "ANTHROPIC_API_KEY": "", "CARPAL_SANDBOX": sandbox}
+    carpal = Command(tmp_path, environ)
     async with carpal.start("dev", "--ready-file", str(ready), *flags) as process:
         up = Up(process, {}, carpal)
         assert process.stdout is not None
@@ -57,8 +59,11 @@ async def dev(tmp_path: Path, *flags: str) -> AsyncIterator[Up]:
         try:
             yield up
         finally:
-            if process.returncode is None:
-                await up.stop()
+            try:
+                if process.returncode is None:
+                    await up.stop()
+            finally:  # a `carpal dev` that failed, or was killed, ends no hands
+                kill_tree(state / "hand" / "hands")
 
 
 async def test_it_brings_everything_up_and_runs_a_session_and_leaves_nothing(
@@ -88,20 +93,20 @@ async def test_it_brings_everything_up_and_runs_a_session_and_leaves_nothing(
         assert "side-effect" in result["data"]["content"][0]["text"]
         assert report["events"] == len(events)
         pids = list(up.facts["pids"].values())
-        supervisors = [pid for pid in children.all_pids() if str(tmp_path) in command_line(pid)]
-        assert len(supervisors) > len(pids)
+        ours = [pid for pid in children.all_pids() if str(tmp_path) in named_by(pid)]
+        assert set(ours) - set(pids), "the hand's supervisor is another"
         assert up.process.stdout is not None
         up.process.send_signal(signal.SIGINT)
         async with asyncio.timeout(SECONDS):
             last, _ = await up.process.communicate()
         assert last.decode() == f"stopped; state kept in {tmp_path / 'state'}\n"
         assert up.process.returncode == 0
-    assert [pid for pid in children.all_pids() if str(tmp_path) in command_line(pid)] == []
+        assert [pid for pid in children.all_pids() if str(tmp_path) in named_by(pid)] == []
     assert not (tmp_path / "ready.json").exists()
 
 
 async def test_output_is_live_and_the_timeline_comes_after(tmp_path: Path) -> None:
-    async with dev(tmp_path) as up:
+    async with dev(tmp_path, sandbox="off") as up:
         gate = tmp_path / "gate"
         os.mkfifo(gate)
         async with up.carpal.start("run", f"$ echo first; cat {gate}; echo last") as running:
@@ -124,7 +129,7 @@ async def test_output_is_live_and_the_timeline_comes_after(tmp_path: Path) -> No
 async def test_a_dead_brain_is_said_in_one_line_and_the_other_finishes_its_session(
     tmp_path: Path,
 ) -> None:
-    async with dev(tmp_path, "--brains", "2", "--lease-term", "1") as up:
+    async with dev(tmp_path, "--brains", "2", "--lease-term", "1", sandbox="off") as up:
         gate = tmp_path / "gate"
         os.mkfifo(gate)
         task = f"$ echo once >> {tmp_path / 'effects'}; cat {gate}"
@@ -199,3 +204,8 @@ async def test_a_process_that_cannot_start_is_one_line_and_the_rest_is_ended(
 
 def command_line(pid: int) -> str:
     return " ".join(children.arguments_of(pid))
+
+
+def named_by(pid: int) -> str:
+    """All that may tell whose a process is: a hand in a sandbox has its mark in its environment."""
+    return " ".join([command_line(pid), *children.environment_of(pid)])

@@ -30,7 +30,8 @@ from hands.builtin import common, container_box, container_python, egress
 from hands.builtin.bound import Bound, bound
 from hands.builtin.container_engine import About, Box, Engine, EngineGone, EngineRefused, find
 from hands.builtin.limited import LimitedHand
-from hands.builtin.supervised import PULSE, Pulse, results_left
+from hands.builtin.supervised import PULSE, Pulse
+from hands.builtin.supervisor_socket import results_left
 from hands.inside import tree
 from hands.inside.call import START_LIMIT
 from hands.inside.toolset import TOOLS
@@ -156,10 +157,14 @@ class ContainerType:
         container, warnings = await self._start(box, order)
         hand = await self._connect(order.folder, container, box)
         hand.disk_bytes = int(order.limits.get("disk_bytes", 0))
-        if workspace:
-            workspace.check(hand.pid)
-        hand.follow(_group(hand.pid))
-        hand.forwarder = egress.provide(order.folder, order.hand_id, rules)
+        try:
+            if workspace:
+                workspace.check(hand.pid)
+            hand.follow(_group(hand.pid))
+            hand.forwarder = egress.provide(order.folder, order.hand_id, rules)
+        except BaseException:
+            await hand.detach()
+            raise
         state = {
             "container": container,
             "pid": hand.pid,

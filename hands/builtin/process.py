@@ -8,10 +8,10 @@ reach it.
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,16 @@ from hands.api import (
 from hands.builtin import common, egress, limited, process_start
 from hands.builtin.bound import bound
 from hands.builtin.limited import LimitedHand
-from hands.builtin.supervised import PULSE, Pulse, results_left
+from hands.builtin.supervised import PULSE, Pulse
+from hands.builtin.supervisor_socket import results_left
 from hands.inside import tree
 from hands.inside.call import START_LIMIT
 from hands.inside.toolset import TOOLS
 from hands.isolation import bwrap, cgroups, probe, uids
 from hands.isolation.cgroups import Group
 
-SANDBOX = "CARPAL_SANDBOX"
-"""`auto`, `off` or `required`: whether hands of this machine get one."""
+SANDBOX = ("auto", "off", "required")
+"""Whether hands of this machine get a sandbox: where one can be made, never, or else no hand."""
 _CONFIG_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -58,30 +59,60 @@ class ProcessType:
         self,
         pulse: Pulse = PULSE,
         start_limit: float = START_LIMIT,
-        sandbox: str | None = None,
+        sandbox: str = "auto",
     ) -> None:
         """`pulse`: how a supervisor that hangs is noticed; `start_limit`: a call that does.
 
-        `sandbox` is one of `SANDBOX`'s words; None leaves it to that variable.
+        `sandbox` is one of `SANDBOX`; ValueError for another word.
         """
         self._pulse = pulse
         self._start_limit = start_limit
-        self.sandbox: str = sandbox or os.environ.get(SANDBOX) or "auto"
+        self.sandbox = sandbox
+        self._bases: dict[str, cgroups.Base] = {}
+        """Where its hands' control groups are made, once that is known."""
 
-    @cached_property
-    def unsandboxed(self) -> str:
-        """Why hands get no sandbox; empty when they do. The first time it takes a moment."""
-        return "the machine's owner turned it off" if self.sandbox == "off" else probe.problem()
+    @property
+    def sandbox(self) -> str:
+        """Whether hands get one: one of `SANDBOX`."""
+        return self._sandbox
 
-    @cached_property
-    def _bases(self) -> dict[str, cgroups.Base]:
-        found = {} if self.unsandboxed else cgroups.bases()
-        cgroups.sweep(found)
-        return found
+    @sandbox.setter
+    def sandbox(self, word: str) -> None:
+        if word not in SANDBOX:
+            raise ValueError(f"sandbox is {word!r}, none of {', '.join(SANDBOX)}")
+        self._sandbox = word
+        # Why hands get none; empty when they do, None before that is known.
+        self._unsandboxed: str | None = (
+            None if word != "off" else "the machine's owner turned it off"
+        )
+
+    async def prepare(self) -> None:
+        """Find out about the sandbox, which takes a moment; what is not known now is later."""
+        with contextlib.suppress(probe.NotKnown):
+            await self._why_not()
+
+    async def _why_not(self) -> str:
+        """Why hands get no sandbox; empty when they do. Raises `probe.NotKnown`."""
+        if self._unsandboxed is not None:
+            return self._unsandboxed
+        why, self._bases = await asyncio.to_thread(_look)
+        self._unsandboxed = why
+        return why
+
+    def _refusal(self, why: str) -> str:
+        """Why there is no hand at all without a sandbox; empty when there is one."""
+        if why and self.sandbox == "required":
+            return f"a sandbox is required here, and there is none: {why}"
+        if why and self.sandbox == "auto" and os.geteuid() == 0:
+            return (
+                f"no sandbox can be made: {why}. As root a hand without one could do anything to "
+                "this machine; install and allow bubblewrap, or say sandbox = off"
+            )
+        return ""
 
     def describe(self) -> Description:
         """Shell and files, in a fresh folder or in one of the owner's."""
-        isolated = not self.unsandboxed
+        isolated = self._unsandboxed == ""
         how = "in a sandbox" if isolated else "without a sandbox"
         return Description(
             type="process",
@@ -96,18 +127,24 @@ class ProcessType:
 
     async def probe(self) -> Health:
         """Ready wherever there is a bash, and a sandbox if one is required."""
-        why = await asyncio.to_thread(lambda: self.unsandboxed)
+        try:
+            why = await self._why_not()
+        except probe.NotKnown as error:
+            return Health(ready=False, reason=str(error))
         if shutil.which("bash", path=bwrap.PATH if not why else process_start.path()) is None:
             return Health(ready=False, broken=True, reason="bash is not installed; install it")
-        if why and self.sandbox == "required":
-            return Health(ready=False, broken=True, reason=why)
+        if refusal := self._refusal(why):
+            return Health(ready=False, broken=True, reason=refusal)
         return Health(ready=True, not_enforceable=sorted(set(common.LEAST) - self._enforceable()))
 
     async def provision(self, order: Order, progress: Callable[[str], None]) -> Provisioned:
         """Start a supervisor over the workspace."""
-        why = await asyncio.to_thread(lambda: self.unsandboxed)
-        if why and self.sandbox == "required":
-            raise ProvisionFailed(f"a sandbox is required here, and there is none: {why}")
+        try:
+            why = await self._why_not()
+        except probe.NotKnown as error:
+            raise ProvisionFailed(str(error)) from error
+        if refusal := self._refusal(why):
+            raise ProvisionFailed(refusal)
         common.checked(_CONFIG_SCHEMA, order, forwarded=not why)
         self._check_limits(order, why)
         allowed = egress.rules(order.config)
@@ -138,12 +175,16 @@ class ProcessType:
         try:
             hand = await self._connect(order.folder, group, order.limits.get("memory_bytes", 0))
             hand.disk_bytes = int(order.limits.get("disk_bytes", 0))
-            if workspace and not why:
-                workspace.check(hand.pid)
-            if not why:
-                hand.forwarder = egress.provide(order.folder, order.hand_id, allowed)
         except HandLost as error:
             raise ProvisionFailed(str(error)) from error
+        if not why:
+            try:
+                if workspace:
+                    workspace.check(hand.pid)
+                hand.forwarder = egress.provide(order.folder, order.hand_id, allowed)
+            except BaseException:
+                await hand.detach()
+                raise
         state = {
             "pid": hand.pid,
             "start": hand.start,
@@ -165,21 +206,25 @@ class ProcessType:
         hand = await self._connect(folder, group, memory, (pid, start))
         hand.disk_bytes = int(state.get("disk_bytes", 0))
         if state.get("sandbox"):
-            hand.forwarder = egress.adopt(folder, hand_id, state)
+            try:
+                hand.forwarder = egress.adopt(folder, hand_id, state)
+            except BaseException:
+                await hand.detach()
+                raise
         return hand
 
     async def reap(self, hand_id: str, folder: Path) -> int:
         """Kill what is in the hand's group or carries its mark; what it wrote stays to be read."""
-        group, killed = Group(), 0
-        if not self.unsandboxed:
-            group = await asyncio.to_thread(cgroups.find, cgroups.name_of(folder), self._bases)
-            # First: nothing in it can hide, or make this slow.
-            killed = await asyncio.to_thread(group.kill)
+        # It may have been made when the machine's owner had said otherwise about the sandbox.
+        group = await asyncio.to_thread(
+            lambda: cgroups.find(cgroups.name_of(folder), cgroups.seen())
+        )
+        # First: nothing in it can hide, or make this slow.
+        killed = await asyncio.to_thread(group.kill)
         killed += await asyncio.to_thread(
             tree.kill_marked, common.mark(folder), uids.anothers(folder)
         )
-        if not self.unsandboxed:
-            await limited.remove(group)
+        await limited.remove(group)
         return killed
 
     async def left(self, hand_id: str, folder: Path) -> Mapping[str, Result]:
@@ -196,7 +241,7 @@ class ProcessType:
     def _enforceable(self) -> set[str]:
         """Limits that are kept here."""
         kept = {name for name, controller in cgroups.LIMITS.items() if controller in self._bases}
-        return kept | ({"disk_bytes"} if not self.unsandboxed and os.geteuid() == 0 else set())
+        return kept | ({"disk_bytes"} if self._unsandboxed == "" and os.geteuid() == 0 else set())
 
     def _check_limits(self, order: Order, why: str) -> None:
         """Raises LIMIT_NOT_ENFORCEABLE for a limit that would be no more than a wish."""
@@ -215,6 +260,14 @@ class ProcessType:
         if "pids" not in self._bases:
             lacks.append("the number of its processes is not limited")
         return tuple(lacks)
+
+
+def _look() -> tuple[str, dict[str, cgroups.Base]]:
+    """Why no sandbox can be made, and where groups can be."""
+    why = probe.problem()
+    found = {} if why else cgroups.bases()
+    cgroups.sweep(found)
+    return why, found
 
 
 def _made(folder: Path) -> Path:

@@ -120,7 +120,7 @@ def _result(event: Mapping[str, Any]) -> Result:
 def _file_change(told: Any) -> FileChange:
     if not isinstance(told, dict):
         raise ValueError("a change of a file is no object")
-    digest = bytes.fromhex(told.get("digest") or "")
+    digest = bytes.fromhex(_text(told, "digest"))
     path = _text(told, "path")[:_PATH_MAX]
     return FileChange(
         path=path,

@@ -7,11 +7,7 @@ a namespace, and what runs in the hand may listen there in its place.
 """
 
 import asyncio
-import json
-import os
-import socket
-import stat
-import struct
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -20,19 +16,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hands.api import Call, HandLost, Placing, Result, Step
-from hands.builtin import passing, said
+from hands.builtin import passing, said, supervisor_socket
 from hands.forwarder.rules import parse
 from hands.forwarder.server import Forwarder
 from hands.inside import tree
 
-_LEFT = "results"
-"""As the supervisor calls it; it is no module to import from here."""
-_LEFT_MAX = 8 * 1024 * 1024
-"""Bytes of it. A hand runs one call at a time, and its result is taken at once: there are one or
-two, whose text of 256 KiB is six times that as JSON at worst, with a thousand changed files."""
-_LENGTH = struct.Struct(">I")
-_PEER = struct.Struct("3i")
-"""Pid, uid and gid of who listens, as SO_PEERCRED tells."""
+log = logging.getLogger(__name__)
+
 _HELLO_LIMIT = 5.0
 """Seconds for a supervisor to say hello: it may be sweeping a tree just then."""
 _END_LIMIT = 7.0
@@ -111,15 +101,13 @@ class SupervisedHand:
         """
         try:
             async with asyncio.timeout(_HELLO_LIMIT):
-                connected = _connected(folder)
-                peer = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-                (pid, _, _) = _PEER.unpack(peer)
+                connected, pid = supervisor_socket.connected(folder)
                 if known and (pid, tree.start_time(pid)) != known:
                     connected.close()
                     raise HandLost("another supervisor listens in its place")
                 reader, writer = await asyncio.open_unix_connection(sock=connected)
                 try:
-                    hello = said.hello(await _frame(reader, said.HELLO_MAX))
+                    hello = said.hello(await supervisor_socket.frame(reader, said.HELLO_MAX))
                 except BaseException:
                     writer.transport.abort()
                     raise
@@ -203,12 +191,12 @@ class SupervisedHand:
         self._detached = True
         self._say(op="end")
         try:
-            async with asyncio.timeout(_END_LIMIT):
-                await asyncio.shield(self._tasks[0])
-        except TimeoutError as error:
-            raise HandLost("its supervisor does not end") from error
+            ended, _ = await asyncio.wait({self._tasks[0]}, timeout=_END_LIMIT)
+            if not ended:
+                raise HandLost("its supervisor does not end")
         finally:
             await self._close()
+            self._wake("it was released")  # who waits for a call, as a save does
 
     async def detach(self) -> None:
         """Leave it running."""
@@ -232,14 +220,13 @@ class SupervisedHand:
     def _say(self, **message: Any) -> None:
         # To a lost hand this says nothing; whoever waits learns of the loss.
         if not self._writer.is_closing():
-            data = json.dumps(message).encode()
-            self._writer.write(_LENGTH.pack(len(data)) + data)
+            self._writer.write(supervisor_socket.framed(message))
 
     async def _read(self) -> None:
         reason = "its supervisor died"
         try:
             while True:
-                event = await _frame(self._reader)
+                event = await supervisor_socket.frame(self._reader)
                 self._heard.set()
                 if event.get("event") == "ended":
                     reason = str(event.get("reason"))[:_REASON_MAX]
@@ -249,6 +236,9 @@ class SupervisedHand:
             pass  # the end of the stream is the end of the supervisor
         except ValueError as error:
             reason = f"its supervisor said what is not understood: {error}"
+        except Exception as error:  # whatever it was: no call on this hand would ever end
+            log.exception("a supervisor was not understood", extra={"folder": str(self.folder)})
+            reason = f"what its supervisor said could not be taken: {type(error).__name__}"
         self._lose(reason)
 
     async def _watch(self, pulse: Pulse) -> None:
@@ -267,58 +257,18 @@ class SupervisedHand:
         self._lose(f"its supervisor did not answer for {pulse.limit * pulse.tries:g} s")
 
     def _lose(self, reason: str) -> None:
-        if not self._detached and not self._lost.done():
+        if not self._detached:
+            self._wake(reason)
+
+    def _wake(self, reason: str) -> None:
+        """No call on it goes on: who waits for one learns that."""
+        if not self._lost.done():
             self._lost.set_result(reason)
-            for steps in self._steps.values():
-                steps.change.set()
+        for steps in self._steps.values():
+            steps.change.set()
 
     def _take(self, event: Mapping[str, Any]) -> None:
         steps = self._steps.get(str(event.get("call_id")))
         if steps is not None and (step := said.step(event)) is not None:
             steps.waiting.put(step)
             steps.change.set()
-
-
-def results_left(folder: Path) -> dict[str, Result]:
-    """What a supervisor that ended by itself wrote down, by call; whatever is there is no error."""
-    try:
-        events = said.parsed(_regular(folder / _LEFT))
-        steps = {str(event["call_id"]): said.step(event) for event in events}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
-    return {call_id: step for call_id, step in steps.items() if isinstance(step, Result)}
-
-
-def _regular(path: Path) -> bytes:
-    """A file of ours; OSError for what a command may have put in its place, a pipe above all."""
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(f"{path} is no file")
-        content = file.read(_LEFT_MAX + 1)
-    if len(content) > _LEFT_MAX:
-        raise OSError(f"{path} is no file of ours")
-    return content
-
-
-async def _frame(reader: asyncio.StreamReader, most: int = said.FRAME_MAX) -> dict[str, Any]:
-    (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-    if size > most:
-        raise ValueError(f"a frame of {size} bytes")
-    return said.frame(await reader.readexactly(size))
-
-
-def _connected(folder: Path) -> socket.socket:
-    # A socket's address holds 107 bytes; through a descriptor any path is short.
-    handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
-    connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # Before the connect: to a supervisor that accepts no more, it would wait for ever.
-    connecting.setblocking(False)
-    try:
-        connecting.connect(f"/proc/self/fd/{handle}/socket")
-    except OSError:
-        connecting.close()
-        raise
-    finally:
-        os.close(handle)
-    return connecting

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from hands.inside import crowd, frames, relay, tree
+from hands.inside import crowd, frames, mounting, relay, tree
 from hands.inside.call import NEVER, Call, Event, Place
 from hands.inside.deadline import Deadline
 from hands.inside.fault_points import point
@@ -43,8 +43,12 @@ class Supervisor:
         start_limit: float,
         keep: bool = False,
         way_out: socket.socket | None = None,
+        first: bool = False,
     ) -> None:
-        """`way_out` is where a relay listens, if the hand has one."""
+        """`way_out` is where a relay listens, if the hand has one.
+
+        `first`: it may be the first process of all that it sees.
+        """
         shell = Shell(workspace, folder, dict(os.environ))
         kept = folder / KEPT if keep else None
         self._place = Place(workspace, shell, folder / "spool", start_limit, kept)
@@ -66,7 +70,9 @@ class Supervisor:
             end.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-        signal.signal(signal.SIGTERM, self._terminated)
+        if not (first and os.getpid() == 1):
+            # As the first process it can be sent from inside only what it has a handler for.
+            signal.signal(signal.SIGTERM, self._terminated)
         self._loop.register(wake, selectors.EVENT_READ, lambda: self._woken(wake))
         self._relaying = relay.Relaying(self._place.children, way_out, folder) if way_out else None
 
@@ -188,6 +194,7 @@ class Supervisor:
             return
         if self._connection:
             self._connection.close()  # the newer daemon is the one that lives
+        self._forget_mounting()
         self._connection = Connection(accepted, self._loop, self._obey)
         hello = {
             "pid": os.getpid(),
@@ -199,6 +206,12 @@ class Supervisor:
         self._emit({"event": "hello", **hello})
         for call in self._calls.values():
             self._repeat(call)
+
+    def _forget_mounting(self) -> None:
+        """What a daemon asked for itself ends with its connection: no other waits for it."""
+        for call in [each for each in self._calls.values() if each.tool in mounting.TOOLS]:
+            self._cancel(call.call_id, 0.0)
+            del self._calls[call.call_id]
 
     def _repeat(self, call: Call) -> None:
         if call.runner:

@@ -45,13 +45,17 @@ def name_of(folder: Path) -> str:
 
 def bases(proc: Path = Path("/proc/self")) -> dict[str, Base]:
     """Where groups may be made, by controller; only those where they can."""
+    return {name: base for name, base in seen(proc).items() if _usable(name, base)}
+
+
+def seen(proc: Path = Path("/proc/self")) -> dict[str, Base]:
+    """Where groups are, by controller, whether or not any may be made; nothing is changed."""
     try:
         mounts = (proc / "mountinfo").read_text()
         own = (proc / "cgroup").read_text()
     except OSError:
         return {}
-    found = parse(mounts, own)
-    return {name: base for name, base in found.items() if _usable(name, base)}
+    return parse(mounts, own)
 
 
 def parse(mountinfo: str, own: str) -> dict[str, Base]:
@@ -207,12 +211,17 @@ def find(name: str, where: Mapping[str, Base]) -> Group:
     found = {c: base.folder / name for c, base in where.items() if (base.folder / name).is_dir()}
     if found:
         return Group(found)
+    places: dict[Path, Path | None] = {}
     for controller, base in where.items():
-        for folder, below, _ in os.walk(base.root):
-            if name in below:
-                found[controller] = Path(folder) / name
-                break
+        if base.root not in places:  # in version 2 it is one for all
+            places[base.root] = _somewhere(name, base.root)
+        if place := places[base.root]:
+            found[controller] = place
     return Group(found)
+
+
+def _somewhere(name: str, root: Path) -> Path | None:
+    return next((Path(at, name) for at, below, _ in os.walk(root) if name in below), None)
 
 
 def sweep(where: Mapping[str, Base], older: float = _STALE) -> None:

@@ -44,7 +44,12 @@ class Machine:
         stop = asyncio.Event()
         config = app.HandConfig(state_dir=self.state, hands_max=4, labels={"rack": "7"})
         running = asyncio.create_task(
-            app.run(config, stop, token=token, hand_types={"process": hand_type or ProcessType()})
+            app.run(
+                config,
+                stop,
+                token=token,
+                hand_types={"process": hand_type or ProcessType(sandbox="off")},
+            )
         )
         try:
             yield stop

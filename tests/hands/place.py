@@ -172,7 +172,7 @@ async def open_place(
     try:
         async with open_inventory(
             journal=journal,
-            types={"process": process or ProcessType(), **(more or {})},
+            types={"process": process or ProcessType(sandbox="off"), **(more or {})},
             folder=state / "hands",
             boot_id=boot_id,
             hands_max=hands_max,

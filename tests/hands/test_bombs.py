@@ -22,8 +22,7 @@ import ctypes, os, resource, sys
 root, user, room = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 sys.path.append(root)
 from hands import supervisor
-import argparse, locale, hands.inside.beneath
-argparse.ArgumentParser().parse_args([])
+import hashlib, locale, hands.inside.beneath
 resource.setrlimit(resource.RLIMIT_NPROC, (room, room))
 if os.getuid() != user:
     os.setgroups([])

@@ -118,7 +118,7 @@ async def test_a_daemon_that_comes_back_does_not_start_the_deadline_over(tmp_pat
 async def test_calls_and_a_daemon_that_looks_after_it_keep_no_hand_without_a_brain(
     tmp_path: Path,
 ) -> None:
-    often = ProcessType(Pulse(every=0.05))
+    often = ProcessType(Pulse(every=0.05), sandbox="off")
     async with open_place(tmp_path / "state", process=often) as place:
         hand = await place.hand(deadline=1.0 * SCALE)
         while hand in place.inventory.keepers:

@@ -30,7 +30,7 @@ async def test_a_supervisor_stopped_in_a_call_is_noticed_and_its_whole_tree_kill
     tmp_path: Path,
 ) -> None:
     state = tmp_path / "state"
-    async with open_place(state, process=ProcessType(QUICK)) as place:
+    async with open_place(state, process=ProcessType(QUICK, sandbox="off")) as place:
         hand = await place.hand()
         call = place.begin(place.request(hand, command="setsid sleep 60 & echo up; sleep 61"))
         await call.output()
@@ -52,7 +52,7 @@ async def test_a_supervisor_stopped_in_a_call_is_noticed_and_its_whole_tree_kill
 
 
 async def test_a_supervisor_stopped_while_idle_is_noticed_too(tmp_path: Path) -> None:
-    async with open_place(tmp_path / "state", process=ProcessType(QUICK)) as place:
+    async with open_place(tmp_path / "state", process=ProcessType(QUICK, sandbox="off")) as place:
         hand = await place.hand()
         os.kill(place.supervisor(hand), signal.SIGSTOP)
         await until(lambda: place.inventory.count == 0, "nobody noticed")
@@ -63,7 +63,7 @@ async def test_a_supervisor_stopped_while_idle_is_noticed_too(tmp_path: Path) ->
 
 async def test_a_supervisor_that_is_only_slow_is_kept(tmp_path: Path) -> None:
     async with open_place(
-        tmp_path / "state", process=ProcessType(Pulse(0.05, 1.0 * SCALE, tries=4))
+        tmp_path / "state", process=ProcessType(Pulse(0.05, 1.0 * SCALE, tries=4), sandbox="off")
     ) as place:
         hand = await place.hand()
         supervisor = place.supervisor(hand)
@@ -103,7 +103,9 @@ async def test_l12_a_child_that_hangs_before_its_job_is_interrupted_in_time_and_
         monkeypatch.setenv(name, value)
     points.arm("supervisor.runner.forked", "stop")
     state = tmp_path / "state"
-    async with open_place(state, process=ProcessType(start_limit=2.0 * SCALE)) as place:
+    async with open_place(
+        state, process=ProcessType(start_limit=2.0 * SCALE, sandbox="off")
+    ) as place:
         hand = await place.hand()
         request = place.request(hand, command="touch ran")
         result = (await place.steps(request))[-1].result

@@ -62,7 +62,7 @@ class Gated(ProcessType):
     """Makes a hand when it is let."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(sandbox="off")
         self.began, self.gate = asyncio.Event(), asyncio.Event()
         self.made = 0
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from hands import folders, results, spool
 from hands.api import Call, HandLost, Outcome, Output, Result, Spooled, Started
-from hands.builtin import said
-from hands.builtin.supervised import SupervisedHand, results_left
+from hands.builtin import said, supervised
+from hands.builtin.supervised import SupervisedHand
+from hands.builtin.supervisor_socket import results_left
 from hands.inside import spool as pieces
 from hands.inside.output import KEEP
 from hands.inside.tree import start_time
@@ -61,6 +62,7 @@ def test_whatever_is_said_is_a_step_that_fits_or_a_value_error(event: dict[str, 
         {"event": "result", "outcome": "ok", "content": "x", "started": float("nan")},
         {"event": "result", "outcome": "ok", "content": "x", "files": {"a": 1}},
         {"event": "result", "outcome": "ok", "content": "x", "files": [{"path": 1}]},
+        {"event": "result", "outcome": "ok", "content": "x", "files": [{"digest": 5}]},
     ],
 )
 def test_what_does_not_fit_is_refused(event: dict[str, object]) -> None:
@@ -155,6 +157,44 @@ async def test_a_frame_that_makes_no_sense_is_a_lost_hand_and_no_more(
                 async for _ in hand.execute(Call("c", "bash", {"command": "true"})):
                     pass
         await hand.detach()
+
+
+async def test_a_frame_that_even_the_checks_did_not_foresee_is_a_lost_hand_and_a_release_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def confused(_: object) -> None:
+        raise TypeError("this is not so")
+
+    lie = _framed({"event": "spooled", "call_id": "c", "end": 1})
+    async with liar(tmp_path, HELLO, lambda: lie):
+        hand = await SupervisedHand.connect(tmp_path)
+        monkeypatch.setattr(said, "step", confused)
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(HandLost):
+                async for _ in hand.execute(Call("c", "bash", {"command": "true"})):
+                    pass
+            assert "TypeError" in await hand.wait_lost()
+            await hand.release()
+
+
+async def test_who_waits_for_a_call_of_a_hand_that_is_released_learns_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervised, "_END_LIMIT", 0.1)
+
+    async def first_steps() -> None:
+        async for _ in hand.execute(Call("c", "bash", {"command": "true"})):
+            pass
+
+    async with liar(tmp_path, HELLO, lambda: b""):
+        hand = await SupervisedHand.connect(tmp_path)
+        waiting = asyncio.create_task(first_steps())
+        await asyncio.sleep(0)
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(HandLost, match="does not end"):
+                await hand.release()
+            with pytest.raises(HandLost, match="released"):
+                await waiting
 
 
 async def test_a_call_of_another_hand_is_not_answered_by_this_one(tmp_path: Path) -> None:

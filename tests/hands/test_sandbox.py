@@ -146,7 +146,7 @@ async def test_a_hostile_program_reaches_keeps_and_breaks_nothing_outside_its_ha
         box,
         mine,
         f"cat {folder}/workspace/secret /run/carpal/../*/workspace/secret;"
-        " kill -9 1; kill -STOP 1; kill -9 -1 2>/dev/null & wait;"
+        " kill -9 1; kill -STOP 1; kill 1; kill -INT 1; kill -9 -1 2>/dev/null & wait;"
         " echo x >/proc/sys/kernel/core_pattern; echo b >/proc/sysrq-trigger;"
         " echo x >/usr/bin/bash; touch /opt/carpal/hands/supervisor.py /etc/passwd /x /dev/x;"
         " cat /proc/1/mem /proc/1/environ; mknod d b 8 0; chroot / true; su; mount -t tmpfs x /mnt;"

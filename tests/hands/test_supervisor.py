@@ -38,7 +38,7 @@ def _order(folder: Path, hand_id: str = "h") -> Order:
 
 
 async def test_a_call_id_runs_once_even_when_it_is_asked_twice_h43(tmp_path: Path) -> None:
-    made = await ProcessType().provision(_order(tmp_path / "f"), lambda _: None)
+    made = await ProcessType(sandbox="off").provision(_order(tmp_path / "f"), lambda _: None)
     hand = made.hand
     call = Call("c", "bash", {"command": "echo ran >> log; cat log"})
     results = []
@@ -56,12 +56,12 @@ async def test_a_call_id_runs_once_even_when_it_is_asked_twice_h43(tmp_path: Pat
 
 async def test_a_newer_daemon_takes_over_and_is_told_everything_h44(tmp_path: Path) -> None:
     order = _order(tmp_path / "f")
-    made = await ProcessType().provision(order, lambda _: None)
+    made = await ProcessType(sandbox="off").provision(order, lambda _: None)
     first = made.hand
     steps = first.execute(Call("c", "bash", {"command": "echo up; sleep 0.3; echo done"}))
     async with asyncio.timeout(PATIENCE):
         await anext(steps)
-        second = await ProcessType().adopt("h", order.folder, made.state)
+        second = await ProcessType(sandbox="off").adopt("h", order.folder, made.state)
         assert second.held == {"c"}
         results = [s async for s in second.attach("c") if isinstance(s, Result)]
         assert results[0].content == "up\ndone\n"
@@ -74,12 +74,26 @@ async def test_a_newer_daemon_takes_over_and_is_told_everything_h44(tmp_path: Pa
     await until(lambda: not tree.alive(pid, start), "the supervisor lives on")
 
 
+async def test_what_a_daemon_asked_for_itself_is_forgotten_with_its_connection(
+    tmp_path: Path,
+) -> None:
+    kind, order = ProcessType(sandbox="off"), _order(tmp_path / "f")
+    made = await kind.provision(order, lambda _: None)
+    async with asyncio.timeout(PATIENCE):
+        steps = made.hand.execute(Call(".save-1", ".save", {"socket": "not-there"}, 60.0))
+        assert [True async for step in steps if isinstance(step, Result)]
+        await made.hand.detach()
+        second = await kind.adopt("h", order.folder, made.state)
+        assert not second.held
+        await second.release()
+
+
 async def test_only_the_very_supervisor_is_adopted(tmp_path: Path) -> None:
     order = _order(tmp_path / "f")
-    made = await ProcessType().provision(order, lambda _: None)
+    made = await ProcessType(sandbox="off").provision(order, lambda _: None)
     wrong = {**made.state, "start": made.state["start"] + 1}
     with pytest.raises(HandLost, match="gone"):
-        await ProcessType().adopt("h", order.folder, wrong)
+        await ProcessType(sandbox="off").adopt("h", order.folder, wrong)
     await made.hand.release()
     with pytest.raises(HandLost):
         await SupervisedHand.connect(order.folder)
@@ -89,9 +103,9 @@ async def test_a_hand_that_is_reaped_takes_no_other_daemons_hand_of_that_id_alon
     tmp_path: Path,
 ) -> None:
     mine, other = tmp_path / "mine", tmp_path / "other"
-    made = await ProcessType().provision(_order(mine), lambda _: None)
-    kept = await ProcessType().provision(_order(other), lambda _: None)
-    assert await ProcessType().reap("h", tmp_path / "x" / ".." / "mine") == 1
+    made = await ProcessType(sandbox="off").provision(_order(mine), lambda _: None)
+    kept = await ProcessType(sandbox="off").provision(_order(other), lambda _: None)
+    assert await ProcessType(sandbox="off").reap("h", tmp_path / "x" / ".." / "mine") == 1
     async with asyncio.timeout(PATIENCE):
         await made.hand.wait_lost()
     assert tree.alive(kept.state["pid"], kept.state["start"])
@@ -103,7 +117,7 @@ async def test_a_reaped_hands_processes_end_also_where_they_cleared_their_enviro
     tmp_path: Path,
 ) -> None:
     order = _order(tmp_path / "f")
-    made = await ProcessType().provision(order, lambda _: None)
+    made = await ProcessType(sandbox="off").provision(order, lambda _: None)
     steps = made.hand.execute(Call("c", "bash", {"command": "env -i sleep 60; true"}))
     async with asyncio.timeout(PATIENCE):
         await anext(steps)
@@ -114,7 +128,7 @@ async def test_a_reaped_hands_processes_end_also_where_they_cleared_their_enviro
 
     await until(cleared, "the command did not start")
     (sleep,) = cleared()
-    await ProcessType().reap("h", order.folder)
+    await ProcessType(sandbox="off").reap("h", order.folder)
     assert not tree.alive(sleep.pid, sleep.start)
     await made.hand.detach()
 
@@ -158,7 +172,7 @@ async def test_a_supervisor_that_accepts_no_more_is_lost_at_once(tmp_path: Path)
 async def test_a_state_folder_of_any_depth_will_do(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
-    made = await ProcessType().provision(_order(deep / ("f" * 100)), lambda _: None)
+    made = await ProcessType(sandbox="off").provision(_order(deep / ("f" * 100)), lambda _: None)
     await made.hand.release()
 
 

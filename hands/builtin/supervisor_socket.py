@@ -1,0 +1,79 @@
+"""A supervisor's socket, and the file it leaves: bytes of a folder where the hand's code writes.
+
+What is said is checked by `said`; here it is only kept from being what it is not.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import stat
+import struct
+from pathlib import Path
+from typing import Any
+
+from hands.api import Result
+from hands.builtin import said
+
+_LEFT = "results"
+"""As the supervisor calls it; it is no module to import from here."""
+_LEFT_MAX = 8 * 1024 * 1024
+"""Bytes of it. A hand runs one call at a time, and its result is taken at once: there are one or
+two, whose text of 256 KiB is six times that as JSON at worst, with a thousand changed files."""
+_LENGTH = struct.Struct(">I")
+_PEER = struct.Struct("3i")
+"""Pid, uid and gid of who listens, as SO_PEERCRED tells."""
+
+
+def connected(folder: Path) -> tuple[socket.socket, int]:
+    """A connection to who listens in `folder`, and their pid by the kernel's word. OSError."""
+    # A socket's address holds 107 bytes; through a descriptor any path is short.
+    handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # Before the connect: to a supervisor that accepts no more, it would wait for ever.
+    connecting.setblocking(False)
+    try:
+        connecting.connect(f"/proc/self/fd/{handle}/socket")
+        peer = connecting.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    except OSError:
+        connecting.close()
+        raise
+    finally:
+        os.close(handle)
+    return connecting, _PEER.unpack(peer)[0]
+
+
+def framed(message: dict[str, Any]) -> bytes:
+    """A message to a supervisor, as it goes."""
+    data = json.dumps(message).encode()
+    return _LENGTH.pack(len(data)) + data
+
+
+async def frame(reader: asyncio.StreamReader, most: int = said.FRAME_MAX) -> dict[str, Any]:
+    """The next object it says. ValueError for what is none; IncompleteReadError at the end."""
+    (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    if size > most:
+        raise ValueError(f"a frame of {size} bytes")
+    return said.frame(await reader.readexactly(size))
+
+
+def results_left(folder: Path) -> dict[str, Result]:
+    """What a supervisor that ended by itself wrote down, by call; whatever is there is no error."""
+    try:
+        events = said.parsed(_regular(folder / _LEFT))
+        steps = {str(event["call_id"]): said.step(event) for event in events}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    return {call_id: step for call_id, step in steps.items() if isinstance(step, Result)}
+
+
+def _regular(path: Path) -> bytes:
+    """A file of ours; OSError for what a command may have put in its place, a pipe above all."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(f"{path} is no file")
+        content = file.read(_LEFT_MAX + 1)
+    if len(content) > _LEFT_MAX:
+        raise OSError(f"{path} is no file of ours")
+    return content
