@@ -110,7 +110,7 @@ async def _daemon(stack: AsyncExitStack, folder: Path, number: int, brain: str) 
     inventory = await stack.enter_async_context(
         open_inventory(
             journal=journal,
-            types={"echo": EchoType(), "process": ProcessType(sandbox="off")},
+            types={"echo": EchoType(), "process": ProcessType()},
             folder=home / "hands",
             boot_id="boot",
             hands_max=64,

@@ -10,7 +10,6 @@ import asyncio
 import itertools
 import json
 import logging
-import os
 import statistics
 import tempfile
 import time
@@ -22,6 +21,7 @@ from typing import Any
 from bench.daemons import resident_kb
 from carpal.v1 import hand_pb2
 from hands.builtin.container import ContainerType
+from hands.builtin.process import ProcessType
 from tests.engine import engine
 from tests.hands.place import Place, open_place
 from tests.images import SHELL, add_shell
@@ -65,7 +65,9 @@ async def measure(folder: Path, size: Size) -> dict[str, float]:
     with engine() as docker:
         await asyncio.to_thread(add_shell, docker.client)
         container = {"container": ContainerType(docker.url)}
-        async with open_place(folder, hands_max=size.many + 8, more=container) as place:
+        process = ProcessType(sandbox="required")
+        most = size.many + 8
+        async with open_place(folder, hands_max=most, process=process, more=container) as place:
             figures |= await _processes(place, size)
             figures |= await _containers(place, docker.client, size)
             figures["endless_output_mb"] = await _endless(place, size)
@@ -201,7 +203,6 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="less of everything: no claim")
     options = parser.parse_args()
     logging.disable()
-    os.environ["CARPAL_SANDBOX"] = "required"
     with tempfile.TemporaryDirectory(prefix="carpal-bench-") as folder:
         figures = asyncio.run(measure(Path(folder) / "state", QUICK if options.quick else WHOLE))
     print(json.dumps({figure: round(value, 3) for figure, value in figures.items()}))
