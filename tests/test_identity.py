@@ -137,10 +137,10 @@ def test_dates_are_judged_at_the_edge() -> None:
 def test_a_chain_is_verified_against_its_own_ca_only(tmp_path: Path) -> None:
     ours, theirs = Pki(tmp_path / "ours"), Pki(tmp_path / "theirs")
     chain = ours.issue("brain", "b").certificate.read_bytes()
-    assert verified_identity(chain, ours.ca_pem, NOW).name == "b"
-    assert verified_identity(chain, theirs.ca_pem + ours.ca_pem, NOW).name == "b"
+    assert verified_identity(chain, ours.ca_pem, datetime.now(UTC)).name == "b"
+    assert verified_identity(chain, theirs.ca_pem + ours.ca_pem, datetime.now(UTC)).name == "b"
     with pytest.raises(Denied):
-        verified_identity(chain, theirs.ca_pem, NOW)
+        verified_identity(chain, theirs.ca_pem, datetime.now(UTC))
 
 
 class Forger(ca.Authority):
@@ -162,7 +162,7 @@ def test_a_leaf_cannot_sign_another_leaf(tmp_path: Path) -> None:
         not_after=NOW + timedelta(hours=1),
     )
     with pytest.raises(Denied):
-        verified_identity(ca.pem(forged) + brain.chain, pki.ca_pem, NOW)
+        verified_identity(ca.pem(forged) + brain.chain, pki.ca_pem, datetime.now(UTC))
 
 
 def test_an_expired_chain_is_refused(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_an_expired_chain_is_refused(tmp_path: Path) -> None:
     files = pki.issue("brain", "b", not_before=past, not_after=past + timedelta(days=1))
     chain = files.certificate.read_bytes()
     with pytest.raises(Denied):
-        verified_identity(chain, pki.ca_pem, NOW)
+        verified_identity(chain, pki.ca_pem, datetime.now(UTC))
 
 
 def test_a_client_asks_for_a_role_by_name() -> None:

@@ -184,7 +184,7 @@ async def test_a_client_does_not_speak_to_another_role(pki: Pki) -> None:
 def test_signed_bytes_name_their_signer(pki: Pki, tmp_path: Path) -> None:
     sessiond = pki.issue("sessiond", "s").load()
     ticket = signed.sign(sessiond.key, sessiond.chain, b"ticket")
-    assert signed.verify(ticket, pki.ca_pem, Role.SESSIOND, NOW).name == "s"
+    assert signed.verify(ticket, pki.ca_pem, Role.SESSIOND, datetime.now(UTC)).name == "s"
     other = types_pb2.SignedBytes()
     other.CopyFrom(ticket)
     other.payload = b"another"

@@ -1,6 +1,7 @@
 """A hand's forwarder over real sockets. Case H38 of the hands."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -229,8 +230,14 @@ async def test_a_head_that_comes_drop_by_drop_has_no_more_time_than_another(tmp_
     ):
         reader, writer = await client.open()
         answer = asyncio.create_task(reader.read())
-        while not (await asyncio.wait({answer}, timeout=0.01))[0]:
-            writer.write(b"x")
+        # Past the transport: one write after the other end has closed would cost it the answer.
+        handle = os.dup(writer.get_extra_info("socket").fileno())
+        try:
+            while not (await asyncio.wait({answer}, timeout=0.01))[0]:
+                with contextlib.suppress(BrokenPipeError):
+                    os.write(handle, b"x")
+        finally:
+            os.close(handle)
         assert status(answer.result()) == 408
         writer.close()
 
