@@ -278,6 +278,8 @@ def _reader(handler: Any, method: str) -> Callable[[bytes], Any]:
     reason = Reason.LINK_VIOLATION if method.endswith(_LINK) else Reason.INVALID_FIELD
 
     def read(data: bytes) -> Any:
+        if handler.request_deserializer is None:
+            return data  # as gRPC has it: the handler takes bytes
         try:
             return handler.request_deserializer(data)
         except DecodeError:
