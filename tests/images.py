@@ -20,7 +20,21 @@ BUSYBOX = "carpal-test/busybox:1"
 DEBIAN = "carpal-test/debian:1"
 
 _PROGRAMS = (
-    *("bash", "cat", "chmod", "cp", "cut", "date", "dd", "df", "dirname", "echo", "env", "false"),
+    *(
+        "bash",
+        "cat",
+        "chmod",
+        "cp",
+        "cut",
+        "date",
+        "dd",
+        "df",
+        "dirname",
+        "echo",
+        "env",
+        "false",
+        "getent",
+    ),
     *("find", "grep", "head", "id", "kill", "ln", "ls", "mkdir", "mkfifo", "mknod", "mount", "mv"),
     *("nohup", "printf", "ps", "pwd", "readlink", "rm", "sed", "seq", "setsid", "sh", "sleep"),
     *("sort", "stat", "tail", "tee", "timeout", "touch", "tr", "true", "unshare", "wc", "whoami"),
