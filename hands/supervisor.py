@@ -17,6 +17,7 @@ once, ever. Without contact for longer than the deadline, on a clock that counts
 sleep, it kills its whole tree and ends.
 """
 
+import gc
 import json
 import os
 import signal
@@ -116,6 +117,7 @@ def main() -> None:
     if "--filter" in given:
         filtered.apply(Path(given["--filter"]))
     os.chdir("/")
+    gc.freeze()  # what is loaded stays: a call's process shares its pages, and copies none of them
     Supervisor(
         listener,
         folder,
