@@ -53,6 +53,7 @@ _READY_LIMIT = 30.0
 _LOOK = 0.25
 """Seconds between looks whether a container that is not ready still runs."""
 _AGAIN = 0.01
+"""Seconds between tries to connect: nothing announces that a supervisor listens."""
 _ASKED_AT_ONCE = 8
 """Questions to the engine; they have threads of their own, for an engine may hang."""
 _SCHEMA: dict[str, Any] = {

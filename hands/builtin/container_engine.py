@@ -224,7 +224,7 @@ class Engine:
                 # It is just being removed: by itself, having ended.
                 if error.status != 409 or time.monotonic() > ends:
                     raise
-            time.sleep(0.02)
+            time.sleep(0.02)  # the engine does not say when it is done
 
     def labelled(self, *labels: str) -> dict[str, tuple[str, Mapping[str, str]]]:
         """Containers with all these labels (`name` or `name=value`), running or not.

@@ -209,7 +209,7 @@ class Growth:
         """Look often, until cancelled."""
         while True:
             self._most = max(self._most, _resident(self._pid))
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # memory has no event, and a peak may be short
 
 
 def _resident(pid: int) -> int:

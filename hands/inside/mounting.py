@@ -2,7 +2,7 @@
 
 They run as calls do, each in a process of its own that can be killed whole. No
 tool that a hand describes has such a name, so no model can ask for one. What they need is loaded
-there, when it is: a hand without mounts is ready a fifth sooner.
+there, when it is: a hand without mounts is ready sooner.
 """
 
 from collections.abc import Callable, Mapping

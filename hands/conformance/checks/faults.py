@@ -86,7 +86,7 @@ async def server_killed(bench: Bench) -> None:
     await bench.dial()
     answer = await _later(hand, request)
     if answer is None or answer.result.outcome in (pb.OUTCOME_LOST, pb.OUTCOME_INTERRUPTED):
-        await asyncio.sleep(bench.slow(_GONE))
+        await asyncio.sleep(bench.slow(_GONE))  # the time that a lost hand may take to be gone
         equal("processes left", processes_of(mark), [])
         return
     equal("the result", answer.ended(pb.OUTCOME_OK).text, "1\n2\nran\n")
@@ -112,7 +112,7 @@ async def killed_while_provisioning(bench: Bench) -> None:
     for wait in (0.0, 0.02, 0.06, 0.15):
         request = bench.order()
         stream = bench.stub.Provision(request)
-        await asyncio.sleep(wait)
+        await asyncio.sleep(wait)  # into the making, whose steps nobody outside sees
         await own.kill()
         stream.cancel()
         await own.start()
@@ -131,7 +131,7 @@ async def server_stopped(bench: Bench) -> None:
     call = await hand.begin_sh("echo 1; sleep 0.3; seq 20000").says(b"1\n")
     own.pause()
     try:
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(1.0)  # how long it stands still
     finally:
         own.go_on()
     answer = (await call.answer()).ended(pb.OUTCOME_OK)
