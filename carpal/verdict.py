@@ -1,7 +1,9 @@
-"""How a check says what is wrong, and how a refusal is held to the contract's table."""
+"""How checks are made and say what is wrong, and a refusal is held to the contract's table."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Protocol, TypeVar
 
 import grpc
 from google.rpc import status_pb2
@@ -14,6 +16,41 @@ NOT_BUILT = "not built"
 PEER = "the service"
 _VAGUE = frozenset({Reason.NOT_BUILT, Reason.INTERNAL, Reason.UNREACHABLE, Reason.UNAVAILABLE})
 """No answer to what was asked."""
+
+
+class Checkable(Protocol):
+    """A check, of whatever it is."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other may be made beside it."""
+
+
+_Check = TypeVar("_Check", bound=Checkable)
+_Verdict = TypeVar("_Verdict")
+
+
+async def judged(
+    checks: Sequence[_Check], judge: Callable[[_Check], Awaitable[_Verdict]], at_once: int
+) -> AsyncGenerator[_Verdict, None]:
+    """Each check's verdict, in order, as it comes; those that must be alone come last."""
+    room = asyncio.Semaphore(at_once)
+
+    async def beside(check: _Check) -> _Verdict:
+        async with room:
+            return await judge(check)
+
+    running = [asyncio.create_task(beside(check)) for check in checks if not check.alone]
+    try:
+        for task in running:
+            yield await task
+        for check in checks:
+            if check.alone:
+                yield await judge(check)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 class Failed(Exception):

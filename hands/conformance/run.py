@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
-from carpal.verdict import Skipped, explain
+from carpal.verdict import Skipped, explain, judged
 from hands.conformance.bench import open_bench
 from hands.conformance.group import CONTRACT, Check, Verdict
 from hands.conformance.subject import Subject
@@ -29,24 +29,8 @@ async def judge(check: Check, subject: Subject, scale: float = 1.0) -> Verdict:
     return Verdict(check.sentence, check.capability, "pass")
 
 
-async def verdicts(
+def verdicts(
     checks: Sequence[Check], subject: Subject, scale: float = 1.0
 ) -> AsyncGenerator[Verdict, None]:
     """Each check's verdict, in order, as it comes; those that must be alone come last."""
-    room = asyncio.Semaphore(AT_ONCE)
-
-    async def beside(check: Check) -> Verdict:
-        async with room:
-            return await judge(check, subject, scale)
-
-    running = [asyncio.create_task(beside(check)) for check in checks if not check.alone]
-    try:
-        for task in running:
-            yield await task
-        for check in checks:
-            if check.alone:
-                yield await judge(check, subject, scale)
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+    return judged(checks, lambda check: judge(check, subject, scale), AT_ONCE)

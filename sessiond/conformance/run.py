@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
-from carpal.verdict import Skipped, explain
+from carpal.verdict import Skipped, explain, judged
 from sessiond.conformance.bench import Bench
 from sessiond.conformance.callers import Caller
 from sessiond.conformance.group import Check, Verdict
@@ -28,24 +28,8 @@ async def judge(check: Check, callers: dict[str, Caller], scale: float = 1.0) ->
     return Verdict(check.sentence, check.group, "pass")
 
 
-async def verdicts(
+def verdicts(
     checks: Sequence[Check], callers: dict[str, Caller], scale: float = 1.0
 ) -> AsyncGenerator[Verdict, None]:
     """Each check's verdict, in order, as it comes; those that must be alone come last."""
-    room = asyncio.Semaphore(AT_ONCE)
-
-    async def beside(check: Check) -> Verdict:
-        async with room:
-            return await judge(check, callers, scale)
-
-    running = [asyncio.create_task(beside(check)) for check in checks if not check.alone]
-    try:
-        for task in running:
-            yield await task
-        for check in checks:
-            if check.alone:
-                yield await judge(check, callers, scale)
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+    return judged(checks, lambda check: judge(check, callers, scale), AT_ONCE)
