@@ -32,6 +32,7 @@ from brain.model import Model, Reply, request_digest
 from brain.placement import Placement, Spec
 from brain.provision import PATIENCE
 from brain.results import not_run
+from brain.saves import Saves
 from brain.tools import context_tools, meant
 from brain.transcript import Entry, New, Transcript
 from brain.watch import WatchHub
@@ -63,6 +64,7 @@ class Runner:
         self._hub = hub
         self._model = model
         self._calls = Calls(driver, fleet, hub)
+        self._saves = Saves(driver, fleet)
 
     async def run(self) -> Done:
         """From takeover to idle."""
@@ -71,6 +73,8 @@ class Runner:
         if not transcript.has_work():
             # Woken, maybe, for a hand that came back with something to tell.
             await self._calls.hear_all()
+        if not transcript.has_work():
+            await self._saves.settle()
         if not transcript.has_work():
             return Done(transcript.head)
         if not transcript.agent.get("model"):
@@ -92,9 +96,13 @@ class Runner:
         if opening:
             await self._driver.append(*opening)
         harness = load_harness(transcript.agent.get("harness") or DEFAULT_HARNESS)(transcript)
+        # Right before the harness decides: none is left open at the head it sees.
+        await self._saves.settle()
         effect: Effect = next(harness)
         while not isinstance(effect, Finish):
-            effect = harness.send(await self._perform(effect))
+            result = await self._perform(effect)
+            await self._saves.settle()
+            effect = harness.send(result)
         processed = transcript.head if effect.through is None else effect.through
         idle = {"stop_reason": {"type": effect.stop_reason}, "through": processed}
         if effect.details is not None:

@@ -19,6 +19,7 @@ KNOWN_TYPES = frozenset(
         "session.error",
         "user.message",
         "user.interrupt",
+        "user.save",
         "system.message",
         "context.tools",
         "span.model_request_start",
@@ -34,6 +35,8 @@ KNOWN_TYPES = frozenset(
         "hand.provision_failed",
         "hand.lost",
         "hand.released",
+        "hand.saved",
+        "hand.save_failed",
     }
 )
 """Event types this brain understands."""
@@ -108,6 +111,16 @@ class Hand:
     """Its daemon was out of reach for so long that nothing more is asked of it."""
 
 
+@dataclass(frozen=True)
+class Save:
+    """A person's wish to have a hand's workspace saved; its id is its event's id."""
+
+    save_id: str
+    position: int
+    hand: str
+    """The hand's name; empty means the default one."""
+
+
 @dataclass
 class ModelRequest:
     """One call of the model, and where its reply stands in the conversation."""
@@ -137,6 +150,8 @@ class Transcript:
         self.calls: dict[str, Call] = {}
         self.hands: dict[str, Hand] = {}
         self.requests: dict[str, ModelRequest] = {}
+        self.saves: dict[str, Save] = {}
+        """Saves that were asked for and are not answered, oldest first."""
         self.inputs: list[Entry] = []
         """User and system messages, and tool results, in order of position."""
         self.interrupted = 0
@@ -184,6 +199,7 @@ class Transcript:
         """The log goes on as this session's own: the hands it spoke of are another's."""
         self.running = False
         self._given_up.clear()
+        self.saves.clear()
         for hand in self.hands.values():
             hand.state, hand.ended = "released", self.inherited
 
@@ -319,6 +335,12 @@ class Transcript:
     def _on_user_interrupt(self, entry: Entry) -> None:
         self.interrupted = entry.position
 
+    def _on_user_save(self, entry: Entry) -> None:
+        hand = entry.data.get("hand", "")
+        if not isinstance(hand, str):
+            raise TypeError("a hand's name is no text")
+        self.saves[entry.id] = Save(entry.id, entry.position, hand)
+
     def _on_context_tools(self, entry: Entry) -> None:
         if not isinstance(entry.data["tools"], list):
             raise ValueError("tools is not a list")
@@ -421,6 +443,11 @@ class Transcript:
         self._end(entry, "released")
         for call in self.given_up_calls(self.hands[entry.data["hand_id"]]):
             del self._given_up[call.call_id]
+
+    def _on_hand_saved(self, entry: Entry) -> None:
+        self.saves.pop(entry.data["save_id"], None)
+
+    _on_hand_save_failed = _on_hand_saved
 
     def _end(self, entry: Entry, state: Literal["failed", "lost", "released"]) -> None:
         hand = self.hands[entry.data["hand_id"]]

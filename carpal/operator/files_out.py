@@ -82,7 +82,7 @@ async def _write(operator: Operator, file: File, out: Path) -> bool:
     found = hashlib.sha256()
     with to.open("xb") as target:
         try:
-            async for data in _content(operator, file.sha256):
+            async for data in content(operator, file.sha256):
                 found.update(data)
                 target.write(data)
         except CarpalError as error:
@@ -94,7 +94,8 @@ async def _write(operator: Operator, file: File, out: Path) -> bool:
     return True
 
 
-async def _content(operator: Operator, digest: str) -> AsyncIterator[bytes]:
+async def content(operator: Operator, digest: str) -> AsyncIterator[bytes]:
+    """A blob's bytes by its digest in hex, which the caller checks; none of what is no digest."""
     try:
         request = session_pb2.GetBlobRequest(digest=bytes.fromhex(digest))
     except ValueError:

@@ -1,5 +1,7 @@
 """Saying something to a session: an inbox event that wakes it."""
 
+import json
+
 from carpal.ids import new_id
 from carpal.operator.agent import message_data
 from carpal.operator.changing import change
@@ -15,6 +17,12 @@ async def send_message(operator: Operator, session_id: str, text: str) -> types_
 async def send_interrupt(operator: Operator, session_id: str) -> types_pb2.Event:
     """Append a `user.interrupt`: the running call is cancelled and the session goes idle."""
     return await _emit(operator, session_id, "user.interrupt", b"{}")
+
+
+async def send_save(operator: Operator, session_id: str, hand: str) -> types_pb2.Event:
+    """Append a `user.save`: the workspace of the hand of that name, or the default one."""
+    data = {"hand": hand} if hand else {}
+    return await _emit(operator, session_id, "user.save", json.dumps(data).encode())
 
 
 async def _emit(operator: Operator, session_id: str, kind: str, data: bytes) -> types_pb2.Event:

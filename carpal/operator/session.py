@@ -15,6 +15,7 @@ from carpal.operator import (
     overview,
     redacting,
     retention,
+    saving,
     verifying,
 )
 from carpal.operator.asking import checked, get_session, run
@@ -45,6 +46,7 @@ for _command in (
     *keeping.COMMANDS,
     redacting.redact,
     retention.retention,
+    saving.save,
 ):
     session.add_command(_command)
 

@@ -161,6 +161,8 @@ _BEGUN_BY = {
     "span.model_request_end": "model_request_start_id",
     "hand.provisioned": "hand_id",
     "hand.provision_failed": "hand_id",
+    "hand.saved": "save_id",
+    "hand.save_failed": "save_id",
 }
 """Which member of the data names what began it."""
 
@@ -238,6 +240,7 @@ _TELL: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "session.error": _error,
     "user.message": lambda data: ("message", text_in(data)),
     "user.interrupt": lambda data: ("interrupt", "by a person"),
+    "user.save": lambda data: ("save asked for", str(data.get("hand") or "")),
     "context.tools": _tools,
     "span.model_request_start": lambda data: ("model asked", str(data.get("model", "?"))),
     "span.model_request_end": _answered,
@@ -250,5 +253,7 @@ _TELL: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "hand.provision_failed": _hand("no hand", ""),
     "hand.lost": _hand("hand lost", "is gone: {}", "reason"),
     "hand.released": _hand("hand released", ""),
+    "hand.saved": _hand("saved", "as {}, {} bytes", "blob", "size"),
+    "hand.save_failed": _hand("not saved", ": {}", "message"),
     "hand.late_result": lambda data: ("late result", text_in(data) or result_summary(data)),
 }

@@ -184,9 +184,16 @@ class Stage:
 
     async def kinds(self) -> list[str]:
         """The types of the log's events."""
+        return [event.type for event in await self._events()]
+
+    async def datas(self) -> list[dict[str, Any]]:
+        """The data of the log's events."""
+        return [json.loads(event.data) for event in await self._events()]
+
+    async def _events(self) -> list[types_pb2.Event]:
         stub = await self.sessions.operator()
         request = session_pb2.GetEventsRequest(session_id=self.driver.session_id, limit=1000)
-        return [event.type for event in (await stub.GetEvents(request, timeout=WAIT)).events]
+        return list((await stub.GetEvents(request, timeout=WAIT)).events)
 
 
 async def emit(sessions: Serving, session_id: str, kind: str, data: dict[str, Any]) -> None:
