@@ -13,13 +13,17 @@ import shlex
 import stat
 from pathlib import Path
 
+from hands.inside import declared
+from hands.inside.declared import Environment
+
 _SCRIPT = (
     "__carpal_keep() {{ {{ set +x; }} 2>/dev/null;"
     ' [ -z "$__carpal_kept" ] || return 0;'
     " __carpal_kept=1;"
-    " builtin printf '%s\\0' \"$PWD\" 2>/dev/null >|{state} || :;"
-    " builtin command -p env -0 2>/dev/null >>{state} || :;"
-    " builtin printf 'kept\\0' 2>/dev/null >>{state} || :; }};"
+    " {{ builtin declare -Fx && if [ -s {state} ];"
+    " then builtin printf '\\0' && builtin command -p env -0;"
+    " else builtin printf '\\0' && builtin declare -px && builtin printf '\\0'; fi"
+    " && builtin printf '%s\\0kept\\0' \"$PWD\"; }} 2>/dev/null >|{state} || :; }};"
     " __carpal_kept=;"
     " IFS= builtin read -r -d '' __carpal_command <{command};"
     " trap __carpal_keep EXIT;"
@@ -28,7 +32,10 @@ _SCRIPT = (
 )
 """The command comes by file, since one argument holds at most 128 KiB, and is evaluated on line
 1, where bash starts to count the lines it complains of. The empty line after it is for commands
-whose quotes are open at their end: bash would take what follows for a part of them."""
+whose quotes are open at their end: bash would take what follows for a part of them.
+
+What is exported bash itself says, since another program takes as long as all the rest of a short
+call. Only of functions it has no list that can be told apart: with them that program is asked."""
 
 ALWAYS = {
     "LANG": "C.UTF-8",
@@ -49,13 +56,13 @@ _STATE_MAX = 16 * 1024 * 1024
 """Bytes read of what the shell wrote down; beyond, it counts as ended abruptly."""
 _NOT_CARRIED = {b"_", b"SHLVL", b"SHELLOPTS", b"BASHOPTS"}
 """Each shell has its own; options such as -e are no exports, even where they are exported."""
+_FUNCTION = b"BASH_FUNC_"
+"""How the name of an exported function begins."""
 _NEEDED = {
-    f"BASH_FUNC_{name}%%".encode(): name
+    _FUNCTION + f"{name}%%".encode(): name
     for name in ("[", ":", "builtin", "exit", "return", "set", "trap")
 }
 """Functions under the names of what `_SCRIPT` itself uses: carried over, they would break it."""
-
-Environment = dict[bytes, bytes]
 
 
 class Shell:
@@ -99,32 +106,50 @@ class Shell:
         with contextlib.suppress(OSError):  # there is none, or the next call says what is wrong
             self._state.unlink()
         records = (left or b"").split(b"\0")
-        if records[-2:] != [b"kept", b""]:
+        before = f"cwd and exports are as before it: {self.cwd}"
+        if len(records) < 4 or records[-2:] != [b"kept", b""]:
             # It was killed; or its disk is full, for one.
             why = "the shell ended abruptly" if left is None else "the shell's state was not kept"
-            return f"{why}; cwd and exports are as before it: {self.cwd}"
+            return f"{why}; {before}"
+        try:
+            exported = self._exported(*records[:-3])
+        except ValueError:
+            return f"the shell's state was not understood; {before}"
         environment: Environment = {}
         dropped: list[str] = []
         needed: list[str] = []
         room = _ALL_MAX
-        for record in records[1:-2]:
-            name, equals, value = record.partition(b"=")
-            if not equals or name in _NOT_CARRIED or name.startswith(b"__carpal"):
+        for name, value in exported.items():
+            if name in _NOT_CARRIED or name.startswith(b"__carpal"):
                 continue
             if name in _NEEDED:
                 needed.append(_NEEDED[name])
                 continue
-            room -= len(record)
-            if len(record) > _ONE_MAX or room < 0:
+            size = len(name) + 1 + len(value)
+            room -= size
+            if size > _ONE_MAX or room < 0:
                 dropped.append(name.decode("utf-8", "replace"))
             else:
                 environment[name] = value
         self.environment = environment
-        self.cwd = Path(os.fsdecode(records[0])) if records[0].startswith(b"/") else self.cwd
+        cwd = records[-3]
+        self.cwd = Path(os.fsdecode(cwd)) if cwd.startswith(b"/") else self.cwd
         notes = [f"too large to carry over: {', '.join(dropped)}"] if dropped else []
         if needed:
             notes.append(f"functions not carried over, for they hide builtins: {', '.join(needed)}")
         return "; ".join(notes)
+
+    def _exported(self, functions: bytes, *told: bytes) -> Environment:
+        """What the shell said that it exports. Raises ValueError for what is not understood."""
+        if functions:
+            variables = (record.partition(b"=") for record in told)
+            return {name: value for name, equals, value in variables if equals}
+        as_they_came = {
+            name: value
+            for name, value in self.environment.items()
+            if not declared.is_name(name) and not name.startswith(_FUNCTION)
+        }
+        return as_they_came | declared.environment(b"\0".join(told))
 
     def _left(self) -> bytes | None:
         """What the shell wrote down; None without it, or with another thing in its place."""

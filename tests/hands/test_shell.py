@@ -1,6 +1,8 @@
 """bash calls, by a real supervisor."""
 
 import asyncio
+import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 
 from carpal.v1 import hand_pb2 as pb
 from hands.inside import tree
+from hands.inside.shell import Shell
 from tests.hands.place import Place, until
 from tests.pace import AT_ONCE
 
@@ -180,6 +183,41 @@ async def test_the_working_directory_and_exports_carry_over_h17_h26(
     await place.sh(hand, "unset A; export -nf f; cd -; B=not-exported")
     after = await place.sh(hand, 'echo "[$A$B]"; basename "$PWD"; f 2>/dev/null || echo gone')
     assert after.content == "[]\nworkspace\ngone\n"
+
+
+async def test_what_is_exported_carries_over_with_functions_and_without_h17_h26(
+    place: Place,
+) -> None:
+    hand = await place.hand(env={"B": "first"})
+    odd = "A=$'\\'\"\\\\ \\xff\\x01\\x7f\\n$x`y`\\n'"
+    tell = 'printf %s "$A" | od -An -tx1; echo "[$B$C$L]"; f 2>&-'
+    await place.sh(hand, f"export {odd} C; declare -ax L=(1); unset B; f() {{ echo f; }}")
+    without = await place.sh(hand, f"{tell}; f() {{ echo f; }}; export -f f")
+    with_function = await place.sh(hand, f"{tell}; export -nf f; declare -rx B='a  b'")
+    after = await place.sh(hand, tell)
+    told = " 27 22 5c 20 ff 01 7f 0a 24 78 60 79 60 0a\n"
+    assert without.content.startswith(f"{told}[]\n")
+    assert with_function.content.startswith(f"{told}[]\nf\n")
+    assert after.content.startswith(f"{told}[a  b]\n[exit code 127]")
+
+
+def test_a_variable_whose_name_bash_cannot_have_carries_over_h26(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, tmp_path, {"no.name": "1", "PATH": os.environ["PATH"]})
+    for command in ("export A=1", "f() { :; }; export -f f", "unset -f f"):
+        argv, environment, _ = shell.prepare(command)
+        subprocess.run(argv, env=environment, check=True)
+        assert shell.carry() == ""
+    assert {b"no.name": b"1", b"A": b"1"}.items() <= shell.environment.items()
+    assert not [name for name in shell.environment if name.startswith(b"BASH_FUNC")]
+
+
+async def test_a_shell_whose_exports_cannot_be_told_keeps_those_before_it(
+    place: Place, hand: str
+) -> None:
+    await place.sh(hand, "f() { echo f; }; export -f f; export A=1")
+    result = await place.sh(hand, "export A=2; ulimit -u 0 2>&-; env() { :; }; enable -n declare")
+    assert "state was not kept; cwd and exports are as before it" in result.content
+    assert (await place.sh(hand, "echo $A; f")).content == "1\nf\n"
 
 
 async def test_a_working_directory_that_is_gone_is_reset_and_said_so_h17_h26(
