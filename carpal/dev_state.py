@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from carpal import children
+from carpal import children, hand_mark
 from carpal.errors import refuse
 from carpal.status import Reason
 from carpal.tls import private_folder, write_file
@@ -123,6 +123,7 @@ async def end_supervisors(state: Path) -> int:
     mark in their environment. There the first process takes no TERM, and all end with it.
     """
     hands = f"{state / 'hand' / 'hands'}/"
+    marks = hand_mark.every(state / "hand" / "hands")
 
     def is_ours(pid: int) -> bool:
         arguments = children.arguments_of(pid)
@@ -131,7 +132,7 @@ async def end_supervisors(state: Path) -> int:
         )
 
     def is_marked(pid: int) -> bool:
-        return any(name.startswith(f"CARPAL_HAND={hands}") for name in children.environment_of(pid))
+        return any(name.startswith(marks) for name in children.environment_of(pid))
 
     found = [pid for pid in children.all_pids() if is_ours(pid)]
     ended = sum(await asyncio.gather(*(children.end_stranger(pid, is_ours) for pid in found)))

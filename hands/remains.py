@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from carpal.hand_mark import mark
 from hands import folders, kept, results
 from hands.api import HandType, Result
-from hands.builtin.common import mark
 from hands.inside import tree
 from hands.isolation import uids
 from hands.journal import CallRow, Journal

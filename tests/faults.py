@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from carpal import hand_mark
 from tests.fault_proxy import BOTH, FaultProxy, Way, fault_proxy
 
 __all__ = [
@@ -50,7 +51,7 @@ def tree(pid: int) -> list[int]:
 
 def kill_tree(hands: Path) -> None:
     """Kill every supervisor below `hands`, in a sandbox too, with all that runs under it."""
-    mark = os.fsencode(f"CARPAL_HAND={hands}/")
+    mark = os.fsencode(hand_mark.every(hands))
     marked = [pid for pid in _pids() if b"\0" + mark in b"\0" + _read(pid, "environ")]
     for supervisor in (*supervisors(hands), *marked):
         for pid in tree(supervisor):

@@ -10,6 +10,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from carpal import hand_mark
 from hands.inside import tree
 from hands.isolation import cgroups
 from tests.hands.place import until
@@ -76,7 +77,7 @@ def _hands(journal: Path) -> dict[str, str]:
 
 def _processes(hands: Path, live: set[str]) -> list[str]:
     """Processes that carry a hand's mark, and whose hand is not live or does not hold them."""
-    prefix = os.fsencode(f"CARPAL_HAND={hands}/")
+    prefix = os.fsencode(hand_mark.every(hands))
     marked: dict[int, str] = {}
     for process in tree.everyone().values():
         try:

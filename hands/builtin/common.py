@@ -102,15 +102,6 @@ def _not_kept(*names: str, why: str) -> Exception:
     )
 
 
-def mark(folder: Path) -> str:
-    """What the processes of the hand in `folder` have in their environment, and no others.
-
-    Not the hand's id alone: whoever names hands must not choose whose processes
-    end, and one machine may have several daemons.
-    """
-    return f"CARPAL_HAND={folder.resolve()}"
-
-
 def terms(order: Order, start_limit: float) -> list[str]:
     """Arguments of every supervisor."""
     return [

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from carpal import hand_mark
 from carpal.errors import invalid, refuse
 from carpal.status import Reason
 from hands.api import (
@@ -203,7 +204,7 @@ class ContainerType:
         except (EngineGone, EngineRefused) as error:
             log.warning("container not removed yet", extra={"hand_id": hand_id, "why": str(error)})
             killed = await asyncio.to_thread(
-                tree.kill_marked, common.mark(folder), uids.anothers(folder)
+                tree.kill_marked, hand_mark.mark(folder), uids.anothers(folder)
             )
         return killed
 

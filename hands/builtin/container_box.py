@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from carpal import hand_mark
 from carpal.errors import invalid
 from hands.api import Order
 from hands.builtin import common, container_python, egress
@@ -73,7 +74,7 @@ def box(
     # By bash, so that an image without it is known at once; and what goes wrong is written down.
     log = f"{inside['folder']}/supervisor.log"
     shell = ["bash", "-c", f'exec "$@" 2>>{log}', "carpal", *container_python.command(arguments)]
-    name, _, value = common.mark(order.folder).partition("=")
+    name, _, value = hand_mark.mark(order.folder).partition("=")
     folder = order.folder.resolve()
     limits = order.limits
     made = Box(

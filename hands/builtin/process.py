@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from carpal import hand_mark
 from hands.api import (
     Description,
     HandLost,
@@ -155,7 +156,7 @@ class ProcessType:
             egress.refuse_without_sandbox(order.config)
             progress("starting the supervisor")
             place = workspace.path if workspace else _made(order.folder / "workspace")
-            await process_start.plain(order, place, self._start_limit, common.mark(order.folder))
+            await process_start.plain(order, place, self._start_limit, hand_mark.mark(order.folder))
             note = f"The workspace is {place}; file tools take paths relative to it."
         else:
             progress("making the sandbox")
@@ -164,7 +165,7 @@ class ProcessType:
                 order,
                 workspace,
                 self._start_limit,
-                mark=common.mark(order.folder),
+                mark=hand_mark.mark(order.folder),
                 group=group,
                 allowed=allowed,
             )
@@ -222,7 +223,7 @@ class ProcessType:
         # First: nothing in it can hide, or make this slow.
         killed = await asyncio.to_thread(group.kill)
         killed += await asyncio.to_thread(
-            tree.kill_marked, common.mark(folder), uids.anothers(folder)
+            tree.kill_marked, hand_mark.mark(folder), uids.anothers(folder)
         )
         await limited.remove(group)
         return killed

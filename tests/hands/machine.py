@@ -9,11 +9,11 @@ from pathlib import Path
 
 from carpal import children
 from carpal.children import Child
+from carpal.hand_mark import mark
 from carpal.identity import Role
 from carpal.proof import Token
 from hands import app
 from hands.api import HandType
-from hands.builtin.common import mark
 from hands.builtin.process import ProcessType
 from hands.enroll import Links, links_path
 from hands.files import HandFiles

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from carpal.hand_mark import mark
 from carpal.v1 import hand_pb2 as pb
 from hands.api import HandType
 from hands.blobs import Blobs
-from hands.builtin.common import mark
 from hands.builtin.process import ProcessType
 from hands.inside import tree
 from hands.inventory import Inventory, open_inventory

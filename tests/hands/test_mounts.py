@@ -13,11 +13,11 @@ from typing import IO
 import pytest
 
 from carpal.errors import CarpalError, refuse
+from carpal.hand_mark import mark
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import types_pb2
 from hands.blobs import Blobs
-from hands.builtin.common import mark
 from hands.builtin.process import ProcessType
 from hands.inside import tree
 from hands.isolation import probe

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from carpal.hand_mark import mark
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from hands.api import MountFailed
-from hands.builtin.common import mark
 from hands.builtin.process import ProcessType
 from hands.builtin.supervised import SupervisedHand
 from hands.inside import tree
@@ -286,6 +286,24 @@ async def test_what_binds_a_socket_in_the_supervisors_place_is_not_adopted(tmp_p
         assert place.inventory.count == 0
         assert tree.find(supervisor) is None
         await nothing_orphaned(state)
+
+
+async def test_a_symlink_in_a_sockets_place_leads_the_daemon_to_no_other_hand(
+    tmp_path: Path,
+) -> None:
+    state = tmp_path / "state"
+    async with boxes(state, end=False) as place:
+        other, hostile = await place.hand(), await place.hand()
+        theirs = place.inventory.folder_of(other) / "socket"
+        await out(place, hostile, f"cd /run/carpal && rm socket && ln -s {theirs} socket")
+        assert (place.inventory.folder_of(hostile) / "socket").is_symlink()
+    async with boxes(state) as place:
+        # To be connected to would have cost it the daemon's own connection.
+        assert await out(place, other, "echo on") == "on\n"
+        assert set(place.inventory.keepers) == {other}
+        lost = place.journal.hand(hostile)
+        assert lost is not None
+        assert "in its socket's place" in lost.reason
 
 
 @_has("pids")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from carpal import hand_mark
 from carpal.v1 import hand_pb2 as pb
 from hands.inside import tree
 from tests.hands.place import Place, open_place, until
@@ -105,7 +106,7 @@ async def test_what_a_dead_daemon_left_is_reaped_at_its_start_and_a_live_one_kee
 
 def marked(folder: Path) -> list[tree.Process]:
     """Processes that carry a hand's mark."""
-    mark = os.fsencode(f"CARPAL_HAND={folder.resolve()}")
+    mark = os.fsencode(hand_mark.mark(folder))
     found = []
     for process in tree.everyone().values():
         try:

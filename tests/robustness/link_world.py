@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from carpal import hand_mark
 from tests.faults import FaultProxy, Points, supervisors
 from tests.leftovers import orphans, own_cgroups
 from tests.pace import SCALE
@@ -128,7 +129,7 @@ def send(pid: int, number: signal.Signals) -> None:
 
 def _marked(hands: Path) -> Iterable[tuple[int, str]]:
     """Processes that have a hand's mark in their environment."""
-    mark = f"CARPAL_HAND={hands.resolve()}".encode()
+    mark = hand_mark.every(hands).encode()
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdecimal() and mark in (entry / "environ").read_bytes():

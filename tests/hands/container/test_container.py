@@ -96,7 +96,9 @@ async def test_a_hand_has_no_rights_and_sees_nothing_of_the_machine_h37(
         assert (await sh("id -u")).strip() == str(uids.owner(state / "hands" / hand))
         assert "Operation not permitted" in await sh("unshare -U true")
         assert "Read-only file system" in await sh("echo x >/etc/passwd")
-        assert "hidden" not in await sh("env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'")
+        environment = await sh("env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'")
+        assert "hidden" not in environment
+        assert str(state) not in environment
         assert await sh("ls -A /var/run/docker.sock /run/docker.sock 2>/dev/null | wc -l") == "0\n"
         assert "exit code" in await sh(f"test -e {planted}")
         assert "exit code" in await sh(f"test -e {state}")
