@@ -19,6 +19,12 @@ DEPTH_MAX = 100
 Json = dict[str, Any]
 
 
+class NoNumber(str):
+    """The name of a number that JSON does not have, as `read_object` reads it."""
+
+    __slots__ = ()
+
+
 def read_object(
     data: bytes | str,
     what: str,
@@ -29,12 +35,13 @@ def read_object(
 ) -> Json:
     """The JSON object in `data`; `what` names it in the refusal, whose reason is `reason`.
 
-    A number that JSON does not have (`NaN`, or 1e999, too large for a double) is read as its name.
+    A number that JSON does not have (`NaN`, or 1e999, too large for a double) is read as its name,
+    a `NoNumber`.
     """
     if len(data) > size:
         raise refuse(reason, f"{what}: has {len(data)} bytes, and may have {size}", field=what)
     try:
-        value = json.loads(data, parse_constant=str, parse_float=_number)
+        value = json.loads(data, parse_constant=NoNumber, parse_float=_number)
     except RecursionError:
         raise refuse(reason, f"{what}: is nested too deeply", field=what) from None
     except ValueError as error:
@@ -44,6 +51,22 @@ def read_object(
     if deeper(value, depth):
         raise refuse(reason, f"{what}: is nested more than {depth} deep", field=what)
     return value
+
+
+def no_number(value: Any, at: str) -> str:
+    """Where the first `NoNumber` is in a value that `read_object` read, as in `at.a[0]`.
+
+    `at` is the value's own name. Empty where there is none.
+    """
+    if isinstance(value, NoNumber):
+        return at
+    if isinstance(value, dict):
+        inner = ((each, f"{at}.{name}") for name, each in value.items())
+    elif isinstance(value, list):
+        inner = ((each, f"{at}[{index}]") for index, each in enumerate(value))
+    else:
+        return ""
+    return next((found for found in (no_number(*each) for each in inner) if found), "")
 
 
 def deeper(value: Any, depth: int) -> bool:
@@ -63,4 +86,4 @@ def deeper(value: Any, depth: int) -> bool:
 
 def _number(text: str) -> float | str:
     number = float(text)
-    return number if math.isfinite(number) else text
+    return number if math.isfinite(number) else NoNumber(text)

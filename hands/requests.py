@@ -7,7 +7,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from carpal.errors import invalid, refuse
 from carpal.ids import check_id
-from carpal.json_in import read_object
+from carpal.json_in import no_number, read_object
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from hands.api import Call, Description
@@ -38,8 +38,11 @@ def driver(request: pb.Driver, workspace: str) -> pb.Driver:
 
 
 def config(data: bytes) -> dict[str, Any]:
-    """A provision's config; empty means {}."""
-    return read_object(data or b"{}", "config")
+    """A provision's config; empty means {}. What is no number of JSON is refused by its field."""
+    given = read_object(data or b"{}", "config")
+    if field := no_number(given, "config"):
+        raise invalid(field, "must not be NaN, infinite, or a number too large to be one")
+    return given
 
 
 def limits(request: pb.Limits) -> dict[str, float]:
