@@ -11,8 +11,9 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 SHELL = "carpal-test/shell:1"
@@ -68,10 +69,13 @@ def add_shell(client: Any) -> None:
     _import(client, SHELL, _tar(placed, links))
 
 
-def add_busybox(client: Any) -> None:
-    """The image `BUSYBOX`, when the engine lacks it: no bash, no libraries."""
-    links = {f"bin/{name}": "busybox" for name in ("sh", "ls", "cat", "sleep")}
-    _import(client, BUSYBOX, _tar({"bin/busybox": Path("/bin/busybox").resolve()}, links))
+def add_busybox(
+    client: Any, name: str = BUSYBOX, programs: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """The image `name`, when the engine lacks it: no bash, no libraries, but these scripts."""
+    links = {f"bin/{each}": "busybox" for each in ("sh", "ls", "cat", "ln", "sleep")}
+    made = _tar({"bin/busybox": Path("/bin/busybox").resolve()}, links, programs)
+    _import(client, name, made)
 
 
 def add_debian(client: Any) -> None:
@@ -130,7 +134,11 @@ def _under_usr(name: str) -> str:
     return name if name.startswith("usr/") else f"usr/{name}"
 
 
-def _tar(files: dict[str, Path], links: dict[str, str]) -> io.BytesIO:
+def _tar(
+    files: dict[str, Path],
+    links: dict[str, str],
+    programs: Mapping[str, str] = MappingProxyType({}),
+) -> io.BytesIO:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         for name in ("etc", "tmp", "root"):
@@ -141,6 +149,8 @@ def _tar(files: dict[str, Path], links: dict[str, str]) -> io.BytesIO:
         _write(tar, "etc/group", b"root:x:0:\n")
         for name, path in files.items():
             _write(tar, name, path.read_bytes(), mode=0o755)
+        for name, text in programs.items():
+            _write(tar, name, text.encode(), mode=0o755)
     out.seek(0)
     return out
 

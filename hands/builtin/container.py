@@ -32,7 +32,7 @@ from hands.builtin.bound import Bound, bound
 from hands.builtin.container_engine import About, Box, Engine, EngineGone, EngineRefused, find
 from hands.builtin.limited import LimitedHand
 from hands.builtin.supervised import PULSE, Pulse
-from hands.builtin.supervisor_socket import results_left
+from hands.builtin.supervisor_socket import NoSocket, results_left
 from hands.inside import tree
 from hands.inside.call import START_LIMIT
 from hands.inside.toolset import TOOLS
@@ -258,6 +258,10 @@ class ContainerType:
                 return await LimitedHand.limited(
                     folder, self._pulse, group=Group(), memory_bytes=box.memory or 0
                 )
+            except NoSocket as error:
+                raise ProvisionFailed(
+                    f"{error}: the image's own bash, perhaps, put it there"
+                ) from error
             except HandLost:
                 await asyncio.sleep(_AGAIN)
             if loop.time() > look:

@@ -12,7 +12,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from hands.api import Result
+from hands.api import HandLost, Result
 from hands.builtin import said
 
 _LEFT = "results"
@@ -25,15 +25,22 @@ _PEER = struct.Struct("3i")
 """Pid, uid and gid of who listens, as SO_PEERCRED tells."""
 
 
+class NoSocket(HandLost):
+    """Something else is in the socket's place: no supervisor put it there, so the hand did."""
+
+
 def connected(folder: Path) -> tuple[socket.socket, int]:
-    """A connection to who listens in `folder`, and their pid by the kernel's word. OSError."""
-    # A socket's address holds 107 bytes; through a descriptor any path is short.
-    handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    """A connection to who listens in `folder`, and their pid by the kernel's word.
+
+    Raises OSError, and NoSocket: a symlink there would lead to another hand's supervisor, say.
+    """
+    handle = _opened(folder)
     connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     # Before the connect: to a supervisor that accepts no more, it would wait for ever.
     connecting.setblocking(False)
     try:
-        connecting.connect(f"/proc/self/fd/{handle}/socket")
+        # The very thing that was looked at. And a socket's address holds 107 bytes: this is short.
+        connecting.connect(f"/proc/self/fd/{handle}")
         peer = connecting.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
     except OSError:
         connecting.close()
@@ -41,6 +48,20 @@ def connected(folder: Path) -> tuple[socket.socket, int]:
     finally:
         os.close(handle)
     return connecting, _PEER.unpack(peer)[0]
+
+
+def _opened(folder: Path) -> int:
+    """The socket in a hand's folder, as it lies there."""
+    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+    inside = os.open(folder, flags | os.O_DIRECTORY)
+    try:
+        handle = os.open("socket", flags, dir_fd=inside)
+    finally:
+        os.close(inside)
+    if not stat.S_ISSOCK(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise NoSocket("what is in its socket's place is none")
+    return handle
 
 
 def framed(message: dict[str, Any]) -> bytes:

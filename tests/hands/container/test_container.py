@@ -344,6 +344,20 @@ def _sleeping(word: str) -> int:
     return found
 
 
+async def test_an_image_whose_bash_plants_a_symlink_as_its_socket_leads_to_no_other_hand(
+    boxes: Place, engine: Engine
+) -> None:
+    victim = await box(boxes)
+    theirs = boxes.inventory.folder_of(victim) / "socket"
+    bash = f"#!/bin/sh\n/bin/ln -s {theirs} /run/carpal/socket\n/bin/sleep 2\necho planted >&2\n"
+    images.add_busybox(engine.client, name := "carpal-test/hostile:1", {"bin/bash": bash})
+    with pytest.raises(CarpalError, match="in its socket's place") as refused:
+        await box(boxes, name)
+    assert refused.value.reason is Reason.PROVISION_FAILED
+    assert (await boxes.sh(victim, "echo on")).content == "on\n"
+    assert set(boxes.inventory.keepers) == {victim}
+
+
 def test_a_hand_started_in_a_thread_outlives_that_thread_h18(
     kind: ContainerType, state: Path
 ) -> None:
