@@ -256,10 +256,13 @@ def give(path: Path) -> None:
 
 def agent_file(root: Path, work: Path) -> Path:
     """An agent whose hand works in a folder."""
-    path = root / f"{work.name}.toml"
+    path = root / f"{work.name}.yaml"
     path.write_text(
-        f'name = "demo"\n[hands.shell]\ntype = "process"\n'
-        f"config = {{ workspace = {json.dumps(str(work))} }}\n",
+        "name: demo\n"
+        "hands:\n"
+        "  shell:\n"
+        "    type: process\n"
+        f"    config: {{workspace: {json.dumps(str(work))}}}\n",
         "utf-8",
     )
     return path

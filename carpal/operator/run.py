@@ -3,22 +3,15 @@
 import asyncio
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import click
 
 from carpal import process
+from carpal.agent import Agent
 from carpal.cli import INTERRUPTED
-from carpal.errors import invalid
-from carpal.ids import new_id
-from carpal.operator.agent import (
-    AgentFile,
-    message_data,
-    read_agent,
-    session_data,
-    with_flags,
-    with_mounts,
-)
+from carpal.ids import check_id, new_id
+from carpal.operator import agent_documents
+from carpal.operator.agent import message_data, session_data, with_flags, with_mounts
 from carpal.operator.changing import change
 from carpal.operator.connection import Found, Operator, connect, operator_options
 from carpal.operator.follow import follow, until_processed
@@ -50,8 +43,9 @@ _TITLE = 80
     "Repeatable.",
 )  # fmt: skip
 @click.option(
-    "--agent", "agent_file", type=click.Path(path_type=Path), metavar="FILE",
-    help="The agent as TOML: name, model, system, harness, max_tokens, [hands.NAME].",
+    "--agent", "named", metavar="NAME|FILE",
+    help="An agent that sessiond keeps, by name, or a YAML file, which has a dot or a slash in "
+    "its name; `-` is stdin.",
 )  # fmt: skip
 @click.option("--model", help="Model to ask, instead of the agent's.")
 @click.option("--detach", is_flag=True, help="Print the session's id and leave it to its work.")
@@ -63,7 +57,7 @@ def run(
     task: str,
     hands: tuple[str, ...],
     mounts: tuple[str, ...],
-    agent_file: Path | None,
+    named: str | None,
     model: str | None,
     detach: bool,
     as_json: bool,
@@ -76,11 +70,13 @@ def run(
     budget reached, 130 interrupted.
     """
     text = said(task, "TASK")
-    agent = with_flags(_agent(agent_file), model, hands)
     wanted = [read_mount(flag) for flag in mounts]
-    # Before anything is sent: a hand that there is not, a path that leads out.
-    with_mounts(agent, [(each.hand, each.source or NOTHING, each.path) for each in wanted])
-    work = _Run(found, agent, text, wanted, detach=detach, as_json=as_json)
+    work = _Run(found, text, model, hands, wanted, detach=detach, as_json=as_json)
+    # Before anything is sent: a mistake in a file, a hand that there is not, a path that leads out.
+    if named is None or agent_documents.is_file(named):
+        work.take(Agent() if named is None else agent_documents.agent_in(named))
+    else:
+        work.named = check_id(named, "--agent")
     try:
         process.run(work.main)
     except asyncio.CancelledError:  # the second Ctrl-C
@@ -89,31 +85,32 @@ def run(
     return work.code
 
 
-def _agent(path: Path | None) -> AgentFile:
-    if path is None:
-        return AgentFile()
-    try:
-        return read_agent(path.read_text(encoding="utf-8"), str(path))
-    except OSError as error:
-        raise invalid("--agent", f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise invalid("--agent", f"{path}: is not text in UTF-8") from None
-
-
 @dataclass
 class _Run:
     found: Found
-    agent: AgentFile
     task: str
+    model: str | None
+    hands: tuple[str, ...]
     mounts: list[MountFlag]
     detach: bool
     as_json: bool
+    named: str = ""
+    """The agent's document, when it is from one."""
+    agent: Agent = field(default_factory=Agent)
     session_id: str = field(default_factory=lambda: new_id("sesn"))
     code: int = 0
+
+    def take(self, agent: Agent) -> None:
+        """The agent, with what the flags say; refuses what cannot be."""
+        self.agent = with_flags(agent, self.model, self.hands)
+        mounted = [(each.hand, each.source or NOTHING, each.path) for each in self.mounts]
+        with_mounts(self.agent, mounted)
 
     async def main(self, stop: asyncio.Event) -> None:
         """Create the session and see it through; sets `code`."""
         async with connect(self.found) as operator:
+            if self.named:
+                self.take((await agent_documents.get(operator, self.named)).agent())
             mounted = [await source_of(operator, each) for each in self.mounts]
             self.agent = with_mounts(self.agent, mounted)
             await self._create(operator)

@@ -152,11 +152,13 @@ async def tailed(house: House) -> None:
 
 
 async def test_a_mistake_in_the_agent_file_is_one_line(house: House, carpal: Command) -> None:
-    agent = house.state / "agent.toml"
-    agent.write_text('colour = "red"\n')
+    agent = house.state / "agent.yaml"
+    agent.write_text("colour: red\n")
     ended = await carpal("run", "x", "--agent", str(agent))
     assert ended.code == 2
-    assert ended.stderr == f"carpal: {agent}: unknown key 'colour': correct the agent file\n"
+    assert ended.stderr.startswith(f"carpal: {agent}: line 1: colour: is no key; there is name,")
+    assert ended.stderr.count("\n") == 1
+    assert not house.sessiond.sessions
 
 
 async def test_a_hand_that_could_not_be_had_is_said_on_stderr_at_the_end(
