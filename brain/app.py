@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple
 import grpc
 import msgspec
 
+from brain import harness
 from brain.admission import HEARTBEAT, Admission
 from brain.directory import Directory
 from brain.enrollment import EnrollmentService
@@ -25,7 +26,6 @@ from brain.planned import PlannedEnds
 from brain.presence import Presence
 from brain.relay import HandRelay
 from brain.returned import Returns
-from brain.runner import DEFAULT_HARNESS, load_harness
 from brain.scheduler import Scheduler
 from brain.watch import WatchHub
 from carpal.client import dial
@@ -80,7 +80,7 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
     """Run a brain until `stop`; then hand its sessions over."""
     files = IdentityFiles(state / "brain" / config.name / "identity")
     me = _check(files, config)
-    load_harness(DEFAULT_HARNESS)
+    harness.load(harness.DEFAULT)
     await Model.warm()
     collect_seldom()
     async with AsyncExitStack() as stack:

@@ -18,7 +18,7 @@ from brain.provision import Provisioner
 from brain.results import gone, parted, settled
 from brain.transcript import Call, Hand, New
 from brain.watch import WatchHub
-from carpal.errors import CarpalError
+from carpal.errors import CarpalError, invalid
 from carpal.fault_points import point
 from carpal.status import Reason
 
@@ -54,6 +54,23 @@ class Calls:
         async with asyncio.TaskGroup() as group:
             for row in rows.values():
                 group.create_task(self._settle_row(row))
+
+    async def provision(self, name: str) -> None:
+        """Have a named hand; the log says why when there is none.
+
+        Raises INVALID_FIELD for a name that the session has no hand by, and STALE_EPOCH.
+        """
+        transcript = self._driver.transcript
+        if name not in transcript.hand_specs:
+            raise invalid("hand", f"the session names no hand {name!r}")
+        since = transcript.interrupted
+        made = self._provisioner.provision(name)
+        try:
+            await self._driver.unless(lambda t: t.interrupted > since, made)
+        except CarpalError as error:
+            if error.reason is Reason.STALE_EPOCH:
+                await self._driver.check_refusal()
+            log.info("not provisioned", extra={"hand": name, "error": str(error)})
 
     async def look_after(self) -> None:
         """Claim each hand as soon as it can be reached, and hear what it tells late.

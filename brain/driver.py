@@ -8,11 +8,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from brain.leases import Lease
 from brain.log import Appender, tail
-from brain.transcript import New, Transcript
+from brain.store_reads import keep_blob, read_events
+from brain.transcript import Entry, New, Transcript
 from carpal.backoff import Backoff
 from carpal.client import rpc_errors
 from carpal.errors import CarpalError, refuse
@@ -85,6 +86,15 @@ class Driver:
         last = await self._appender.append(self.session_id, events, self.lease.epoch, wake=wake)
         await self.until(lambda t: t.head >= last)
         return last
+
+    async def read(self, **which: Any) -> list[Entry]:
+        """A slice of the log, as `read_events` has it."""
+        return await read_events(self._stub, self.session_id, **which)
+
+    async def keep(self, data: bytes, media_type: str = "application/json") -> str:
+        """Put bytes where the log can name them; the blob's name in it, `sha256:…`."""
+        self.check_lease()
+        return await keep_blob(self._stub, self.workspace, data, media_type)
 
     async def check_refusal(self) -> None:
         """After a refusal for a stale epoch: STALE_EPOCH unless sessiond says that it is not so.

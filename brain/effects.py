@@ -10,45 +10,41 @@ generator again over the same log.
         reply = yield CallModel(...)
         yield Finish("end_turn")
 
-The runner appends the intent of an effect before, and its outcome after.
+    HARNESS = HarnessType("1", loop)
+
+A harness that has something else to wait for, such as a process of its own,
+is an async generator; it yields and is sent the same. The runner appends the
+intent of an effect before, and its outcome after.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from brain.transcript import Transcript
 
 Json = dict[str, Any]
 
+Purpose = Literal["reply", "compaction", "aside"]
+"""What a model call is for: the conversation's next reply; a summary for a context policy; a
+question of the harness's own. Only a `reply` becomes part of the conversation."""
+
 
 @dataclass(frozen=True)
 class CallModel:
     """Call the model once. Result: `Replied` or `Failed`."""
 
-    model: str
-    system: str
-    messages: list[Json]
-    tools: list[Json]
-    max_tokens: int
+    request: Json
+    """The Messages API's parameters: exactly what is sent, and hashed."""
     policy: str
-    """Name and version of the context policy that chose the messages."""
+    """Name and version of what made the request: a context policy, or `given/1` of what no
+    policy can make again, whose request is kept as a blob."""
     through: int
-    """Position of the last event the messages were made from."""
-
-    def parameters(self) -> Json:
-        """The Messages API's parameters: exactly what is sent, and hashed."""
-        parameters: Json = {
-            "model": self.model,
-            "max_tokens": self.max_tokens,
-            "messages": self.messages,
-        }
-        if self.system:
-            parameters["system"] = self.system
-        if self.tools:
-            parameters["tools"] = self.tools
-        return parameters
+    """Position of the last event the request was made from."""
+    purpose: Purpose = "reply"
+    calls_prefix: str = ""
+    """What the request puts before each tool's name; it is no part of the name in the log."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +52,9 @@ class Replied:
     """The model replied, and the reply is in the log."""
 
     stop_reason: str
+    blocks: list[Json] = field(default_factory=list)
+    """The reply's content as the API gave it, but that a `tool_use` has its call's id."""
+    usage: Json = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,16 @@ class Failed:
 
 
 @dataclass(frozen=True)
+class Provision:
+    """Have a named hand before its first call. Result: None; the transcript says what came of it.
+
+    Nobody needs to: `Execute` provisions what its calls need.
+    """
+
+    hand: str
+
+
+@dataclass(frozen=True)
 class Execute:
     """Run tool calls that are in the log and have no result yet. Result: None.
 
@@ -79,6 +88,21 @@ class Execute:
     """
 
     call_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReadEvents:
+    """Read a slice of the log, also of what the transcript no longer holds. Result: the entries."""
+
+    after: int = 0
+    """Only positions above this one."""
+    before: int = 0
+    """Only positions below this one, if it is not 0; `after` is passed over then."""
+    newest_first: bool = False
+    limit: int = 100
+    """How many at most, up to 1,000; there may be fewer when they are large."""
+    types: tuple[str, ...] = ()
+    """Only events of these types; all when empty."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +129,20 @@ class Finish:
     details: Json | None = None
     through: int | None = None
     """Events up to here were considered; the transcript's head when not said."""
+    reason_more: Mapping[str, Any] = field(default_factory=dict)
+    """What else the stop reason says, such as `event_ids` of `requires_action`."""
 
 
-Effect = CallModel | Execute | Emit | Sleep | Finish
-Result = Replied | Failed | int | None
-Harness = Generator[Effect, Result, None]
-HarnessFactory = Callable[["Transcript"], Harness]
-"""What an entry point of the group `carpal.harnesses` names."""
+Effect = CallModel | Provision | Execute | ReadEvents | Emit | Sleep | Finish
+Harness = Generator[Effect, Any, None]
+AsyncHarness = AsyncGenerator[Effect, Any]
+
+
+@dataclass(frozen=True)
+class HarnessType:
+    """What an entry point of the group `carpal.harnesses` names."""
+
+    version: str
+    """Says which code decided; a new version goes on where an older one left off."""
+    start: "Callable[[Transcript], Harness | AsyncHarness]"
+    """Begin, or go on, over a session's transcript."""

@@ -6,8 +6,6 @@ own are off.
 """
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -114,12 +112,6 @@ class Model:
             stop_reason=message.stop_reason,
             usage=message.usage.model_dump(mode="json", exclude_none=True),
         )
-
-
-def request_digest(parameters: Json) -> str:
-    """SHA-256, in hex, of the canonical JSON of what is sent."""
-    text = json.dumps(parameters, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _cut(message: str) -> Failed:

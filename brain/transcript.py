@@ -21,6 +21,7 @@ KNOWN_TYPES = frozenset(
         "user.interrupt",
         "user.save",
         "system.message",
+        "context.harness",
         "context.tools",
         "span.model_request_start",
         "span.model_request_end",
@@ -129,7 +130,10 @@ class ModelRequest:
     position: int
     through: int
     """The reply answers events up to here, so it stands right after them."""
+    purpose: str = "reply"
     blocks: list[Entry] = field(default_factory=list)
+    answer: Json | None = None
+    """What the model said to another purpose than a reply: `content, stop_reason`."""
     done: bool = False
     failed: bool = False
     stop_reason: str = ""
@@ -143,6 +147,8 @@ class Transcript:
         self.inherited = inherited
         self.head = 0
         self.agent: Json = {}
+        self.harness = ("", "")
+        """Name and version of the harness that drove last."""
         self.hand_specs: dict[str, Json] = {}
         """Name → type, config, placement; the first is the default hand."""
         self.tools: dict[str, Json] = {}
@@ -341,6 +347,9 @@ class Transcript:
             raise TypeError("a hand's name is no text")
         self.saves[entry.id] = Save(entry.id, entry.position, hand)
 
+    def _on_context_harness(self, entry: Entry) -> None:
+        self.harness = (str(entry.data["name"]), str(entry.data["version"]))
+
     def _on_context_tools(self, entry: Entry) -> None:
         if not isinstance(entry.data["tools"], list):
             raise ValueError("tools is not a list")
@@ -352,7 +361,9 @@ class Transcript:
             stale.done = stale.failed = True
             self.failures += 1
         through = int(entry.data["through"])
-        self._asked = self.requests[entry.id] = ModelRequest(entry.id, entry.position, through)
+        purpose = str(entry.data.get("purpose", "reply"))
+        request = ModelRequest(entry.id, entry.position, through, purpose)
+        self._asked = self.requests[entry.id] = request
 
     def _on_span_model_request_end(self, entry: Entry) -> None:
         request = self.requests[entry.data["model_request_start_id"]]
@@ -361,7 +372,10 @@ class Transcript:
         request.stop_reason = entry.data.get("stop_reason") or ""
         if not request.failed:
             self.failures = 0
-            self.last_reply = request
+            if request.purpose == "reply":
+                self.last_reply = request
+            else:
+                request.answer = dict(entry.data.get("reply") or {})
         elif entry.data.get("error", {}).get("type") != "interrupted":
             self.failures += 1
 

@@ -5,9 +5,8 @@ other state: what is open is run, what is unanswered is answered, and when
 nothing is left the session goes idle.
 """
 
-from brain.context import whole
-from brain.effects import CallModel, Emit, Execute, Failed, Finish, Harness, Sleep
-from brain.tools import offered
+from brain.effects import Emit, Execute, Failed, Finish, Harness, HarnessType, Sleep
+from brain.request import next_reply
 from brain.transcript import Transcript
 
 MAX_FAILURES = 5
@@ -22,7 +21,7 @@ def tool_loop(transcript: Transcript) -> Harness:
         if calls := transcript.open_calls():
             yield Execute(tuple(call.call_id for call in calls))
         elif transcript.wants_model() and transcript.failures < MAX_FAILURES:
-            result = yield _call(transcript)
+            result = yield next_reply(transcript)
             if isinstance(result, Failed):
                 yield from _recover(transcript, result)
         elif transcript.wants_model():
@@ -30,19 +29,6 @@ def tool_loop(transcript: Transcript) -> Harness:
             yield Finish("retries_exhausted")
         else:
             yield _finish(transcript)
-
-
-def _call(transcript: Transcript) -> CallModel:
-    agent = transcript.agent
-    return CallModel(
-        model=agent["model"],
-        system=agent.get("system") or "",
-        messages=whole.messages(transcript),
-        tools=offered(transcript),
-        max_tokens=agent.get("max_tokens") or 8192,
-        policy=whole.NAME,
-        through=transcript.head,
-    )
 
 
 def _recover(transcript: Transcript, failed: Failed) -> Harness:
@@ -76,3 +62,7 @@ def _finish(transcript: Transcript) -> Finish:
     if stop == "max_tokens":
         return Finish("end_turn", {"type": "max_tokens"})
     return Finish("end_turn")
+
+
+HARNESS = HarnessType("1", tool_loop)
+"""The entry point `tool_loop`."""

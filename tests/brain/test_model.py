@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from brain.effects import Failed
-from brain.model import Model, Reply, request_digest
+from brain.model import Model, Reply
 from brain.practice.answer import Answer, Cut, Failure, Script, ToolCall
 from tests.practice import BASH, practice_server, user
 
@@ -115,8 +115,3 @@ async def test_without_a_key_the_failure_says_so(
     await model.close()
     assert isinstance(failed, Failed)
     assert not failed.retryable
-
-
-def test_what_was_sent_has_one_digest_whatever_the_order_of_keys() -> None:
-    assert request_digest({"a": 1, "b": [2]}) == request_digest({"b": [2], "a": 1})
-    assert request_digest({"a": 1}) != request_digest({"a": 2})

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from brain.runner import Runner, load_harness
+from brain.runner import Runner
 from brain.transcript import New
 from carpal.errors import CarpalError
 from carpal.status import Reason
@@ -38,6 +38,7 @@ async def test_a_turn_is_in_the_log_in_the_order_it_happened(driven: Stage, mode
         "session.updated",
         "user.message",
         "session.status_running",
+        "context.harness",
         "context.tools",
         "span.model_request_start",
         "agent.tool_use",
@@ -52,7 +53,7 @@ async def test_a_turn_is_in_the_log_in_the_order_it_happened(driven: Stage, mode
         "span.model_request_end",
         "session.status_idle",
     ]
-    assert processed == 15, "the head at which the harness finished"
+    assert processed == 16, "the head at which the harness finished"
     assert [use.input for use in driven.driver.transcript.calls.values()] == [
         {"command": "one"},
         {"command": "two"},
@@ -156,13 +157,6 @@ async def test_a_claim_that_waits_does_not_hold_up_the_turn(driven: Stage, model
     driven.hands.script["claim"] = [never]
     await run(driven, model)
     assert (await driven.kinds())[-1] == "session.status_idle"
-
-
-def test_a_harness_that_is_not_installed_is_named_with_those_that_are() -> None:
-    with pytest.raises(CarpalError) as caught:
-        load_harness("other")
-    assert caught.value.reason is Reason.CONFIG_INVALID
-    assert "other" in caught.value.message
 
 
 async def test_a_type_that_is_no_good_is_said_and_parks_no_session_that_names_it(

@@ -4,20 +4,6 @@ from brain.effects import CallModel, Emit, Execute, Failed, Finish, Replied, Sle
 from brain.harnesses.tool_loop import MAX_FAILURES, tool_loop
 from tests.brain.logs import Log
 
-TOOL = {"name": "bash", "description": "d", "input_schema": {"type": "object"}}
-
-
-def test_it_calls_the_model_with_system_tools_and_everything_said() -> None:
-    log = Log()
-    log.add("context.tools", {"hand": "shell", "type": "process", "tools": [TOOL]})
-    log.add("context.tools", {"hand": "build", "type": "process", "tools": [TOOL]})
-    log.say("go")
-    effect = next(tool_loop(log.transcript))
-    assert isinstance(effect, CallModel)
-    assert effect.system == "be brief"
-    assert [tool["name"] for tool in effect.tools] == ["bash", "build__bash"]
-    assert effect.through == log.transcript.head
-
 
 def test_it_runs_all_open_calls_together_then_answers_their_results() -> None:
     log = Log()

@@ -1,0 +1,45 @@
+"""The request for the conversation's next reply: transcript → the Messages API's parameters. Pure.
+
+The same transcript gives the same request, to the byte: `carpal session request`
+makes it again from the log alone.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+from brain.context import whole
+from brain.effects import CallModel
+from brain.tools import offered
+from brain.transcript import Transcript
+
+Json = dict[str, Any]
+
+MAX_TOKENS = 8192
+"""Of a reply, where the agent says nothing."""
+
+
+def next_reply(transcript: Transcript) -> CallModel:
+    """The call of the model that answers all the transcript has."""
+    agent = transcript.agent
+    request: Json = {
+        "model": agent["model"],
+        "max_tokens": agent.get("max_tokens") or MAX_TOKENS,
+        "messages": whole.messages(transcript),
+    }
+    if system := agent.get("system"):
+        request["system"] = system
+    if tools := offered(transcript):
+        request["tools"] = tools
+    return CallModel(request, policy=whole.NAME, through=transcript.head)
+
+
+def canonical(request: Json) -> bytes:
+    """A request's parameters as the JSON that is hashed, and kept of one that is given."""
+    text = json.dumps(request, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return text.encode()
+
+
+def digest(request: Json) -> str:
+    """SHA-256, in hex, of the canonical JSON of what is sent."""
+    return hashlib.sha256(canonical(request)).hexdigest()
