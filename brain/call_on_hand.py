@@ -9,10 +9,10 @@ import logging
 from contextlib import aclosing
 
 from brain.driver import Driver
+from brain.entries import Call, Hand, New
 from brain.fleet import Fleet
 from brain.hand_line import HAND_IS_GONE, HandLine
 from brain.results import gone, result_event, settled, word
-from brain.transcript import Call, Hand, New
 from brain.watch import WatchHub
 from carpal.backoff import Backoff
 from carpal.errors import Broken, CarpalError, Unreachable, refuse

@@ -11,12 +11,12 @@ import logging
 
 from brain.call_on_hand import CallOnHand
 from brain.driver import Driver
+from brain.entries import Call, Hand, New
 from brain.fleet import Fleet
 from brain.hand_line import HAND_IS_GONE, HandLine
 from brain.late import hear_late, to_hear
 from brain.provision import Provisioner
 from brain.results import gone, parted, settled
-from brain.transcript import Call, Hand, New
 from brain.watch import WatchHub
 from carpal.errors import CarpalError, invalid
 from carpal.fault_points import point

@@ -10,10 +10,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from brain.entries import Entry, New
 from brain.leases import Lease
 from brain.log import Appender, tail
 from brain.store_reads import keep_blob, read_events
-from brain.transcript import Entry, New, Transcript
+from brain.transcript import Transcript
 from carpal.backoff import Backoff
 from carpal.client import rpc_errors
 from carpal.errors import CarpalError, refuse

@@ -10,10 +10,10 @@ from typing import Any
 from google.protobuf.message import Message
 
 from brain.driver import Driver
+from brain.entries import Call, Hand
 from brain.fleet import Fleet
 from brain.hands_at import one
 from brain.provision import driver_of
-from brain.transcript import Call, Hand
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from carpal.v1 import hand_pb2

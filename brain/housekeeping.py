@@ -4,10 +4,10 @@ import logging
 import time
 
 from brain.driver import Driver
+from brain.entries import New
 from brain.fleet import Fleet
 from brain.hands_at import one
 from brain.provision import driver_of
-from brain.transcript import New
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import hand_pb2

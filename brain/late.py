@@ -12,11 +12,11 @@ from contextlib import aclosing
 
 from brain.call_on_hand import never_accepted
 from brain.driver import Driver
+from brain.entries import Call, New
 from brain.hand_line import HandLine
 from brain.hands_at import one
 from brain.provision import driver_of
 from brain.results import late_event, word
-from brain.transcript import Call, New
 from carpal.v1 import hand_pb2
 
 log = logging.getLogger(__name__)

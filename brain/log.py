@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import grpc
 
+from brain.entries import Entry, New
 from brain.text import clean
-from brain.transcript import Entry, New
 from carpal.backoff import Backoff
 from carpal.client import rpc_errors
 from carpal.coalesce import Outbox

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from brain.driver import Driver
 from brain.effects import CallModel, Failed, Json, Replied
+from brain.entries import New
 from brain.model import Model, Reply
 from brain.request import canonical, digest
 from brain.results import not_run
 from brain.tools import meant
-from brain.transcript import New
 from brain.watch import WatchHub
 from carpal.fault_points import point
 from carpal.ids import new_id

@@ -14,12 +14,12 @@ from typing import Any
 
 from brain import hand_spec
 from brain.driver import Driver
+from brain.entries import Hand, New
 from brain.fleet import Fleet
 from brain.offers import ID_MAX
 from brain.patience import Patience
 from brain.placement import Placement
 from brain.text import shorten
-from brain.transcript import Hand, New
 from brain.watch import WatchHub
 from carpal.backoff import Backoff
 from carpal.errors import CarpalError, Unreachable, refuse

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
+from brain.entries import Call, Hand, New
 from brain.text import clean, shorten
-from brain.transcript import Call, Hand, New
 from carpal.v1 import hand_pb2
 
 TEXT_BYTES = 900_000

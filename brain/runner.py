@@ -25,6 +25,7 @@ from brain.effects import (
     ReadEvents,
     Sleep,
 )
+from brain.entries import Entry, New
 from brain.fleet import Fleet
 from brain.model import Model
 from brain.model_calls import ModelCalls
@@ -32,7 +33,7 @@ from brain.placement import Placement, Spec
 from brain.provision import PATIENCE
 from brain.saves import Saves
 from brain.tools import context_tools
-from brain.transcript import Entry, New, Transcript
+from brain.transcript import Transcript
 from brain.watch import WatchHub
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason

@@ -10,12 +10,12 @@ from contextlib import aclosing
 from typing import Any
 
 from brain.driver import Driver
+from brain.entries import Hand, New, Save
 from brain.fleet import Fleet
 from brain.hand_line import HandLine
 from brain.patience import Patience
 from brain.provision import driver_of
 from brain.text import clean, shorten
-from brain.transcript import Hand, New, Save
 from carpal.backoff import Backoff
 from carpal.errors import CarpalError, Unreachable, refuse
 from carpal.status import Reason

@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from brain.entries import Entry
 from brain.log import entry_of
-from brain.transcript import Entry
 from carpal.client import rpc_errors
 from carpal.upload import Upload
 from carpal.v1 import session_pb2, types_pb2

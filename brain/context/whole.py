@@ -10,7 +10,8 @@ from bisect import bisect_right
 from typing import Any
 
 from brain.context import fit
-from brain.transcript import Entry, ModelRequest, Transcript
+from brain.entries import Entry, ModelRequest
+from brain.transcript import Transcript
 
 Json = dict[str, Any]
 NAME = "whole/2"

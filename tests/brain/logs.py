@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from brain.transcript import Entry, Transcript
+from brain.entries import Entry
+from brain.transcript import Transcript
 
 AGENT = {"name": "a", "model": "m", "system": "be brief", "max_tokens": 100}
 HANDS = {"shell": {"type": "process"}, "build": {"type": "process"}}

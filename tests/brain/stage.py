@@ -12,13 +12,13 @@ from google.protobuf.message import Message
 from brain.calls import Calls
 from brain.directory import Directory, Row
 from brain.driver import Driver
+from brain.entries import New
 from brain.fleet import Fleet
 from brain.hands_at import HandConnection, Peers
 from brain.leases import LeaseKeeper
 from brain.links import Links
 from brain.log import Appender
 from brain.planned import PlannedEnds
-from brain.transcript import New
 from brain.watch import WatchHub
 from carpal.errors import refuse
 from carpal.identity import Role

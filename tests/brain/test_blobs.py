@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from brain.transcript import New
+from brain.entries import New
 from carpal.client import held, rpc_errors
 from carpal.errors import CarpalError
 from carpal.identity import Role

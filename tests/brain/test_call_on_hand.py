@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from brain.entries import New
 from brain.fleet import ORPHAN_MARGIN
-from brain.transcript import New
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from carpal.v1 import hand_pb2

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from brain.calls import Calls
-from brain.transcript import New
+from brain.entries import New
 from carpal.v1 import hand_pb2
 from tests.brain.stage import UNLINKED, WAIT, Stage, result
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from brain.transcript import New
+from brain.entries import New
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from tests.brain.stage import WAIT, Stage

@@ -2,9 +2,9 @@
 
 import pytest
 
+from brain.entries import New
 from brain.fleet import ORPHAN_MARGIN
 from brain.housekeeping import idle_hands
-from brain.transcript import New
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from tests.brain.stage import Stage

@@ -10,12 +10,12 @@ from google.protobuf.message import Message
 
 from brain.calls import Calls
 from brain.context import whole
+from brain.entries import New
 from brain.fleet import ORPHAN_MARGIN
 from brain.hand_line import HandLine
 from brain.late import HEARD_AT_ONCE, hear_late
 from brain.results import settled
 from brain.returned import waits
-from brain.transcript import New
 from carpal.errors import refuse
 from carpal.status import Reason
 from carpal.v1 import hand_pb2, types_pb2

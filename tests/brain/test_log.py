@@ -8,9 +8,10 @@ from typing import Any
 import grpc
 import pytest
 
+from brain.entries import New
 from brain.leases import LeaseKeeper
 from brain.log import EVENT_BYTES, Appender, entry_of, tail
-from brain.transcript import New, Transcript
+from brain.transcript import Transcript
 from carpal.errors import CarpalError, refuse, to_status
 from carpal.status import Reason
 from carpal.v1 import session_pb2, types_pb2

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brain.transcript import New
+from brain.entries import New
 from carpal.errors import refuse
 from carpal.status import Reason
 from carpal.v1 import hand_pb2

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from brain.entries import Call, Hand
 from brain.results import (
     NO_OUTPUT,
     TEXT_BYTES,
@@ -13,7 +14,6 @@ from brain.results import (
     result_event,
     settled,
 )
-from brain.transcript import Call, Hand
 from carpal.v1 import hand_pb2
 
 CALL = Call("c", 3, "bash", "shell", {}, "r")

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from brain.transcript import Entry, Transcript
+from brain.entries import Entry
+from brain.transcript import Transcript
 from tests.brain.logs import Log
 
 

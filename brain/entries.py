@@ -1,0 +1,147 @@
+"""What a transcript is made of: entries of the log, and the calls, hands and requests they tell of.
+
+Pure.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Json = dict[str, Any]
+
+KNOWN_TYPES = frozenset(
+    {
+        "session.updated",
+        "session.status_running",
+        "session.status_idle",
+        "session.error",
+        "user.message",
+        "user.interrupt",
+        "user.save",
+        "system.message",
+        "context.harness",
+        "context.tools",
+        "span.model_request_start",
+        "span.model_request_end",
+        "agent.thinking",
+        "agent.message",
+        "agent.tool_use",
+        "agent.tool_result",
+        "hand.event",
+        "hand.late_result",
+        "hand.provision_requested",
+        "hand.provisioned",
+        "hand.provision_failed",
+        "hand.lost",
+        "hand.released",
+        "hand.saved",
+        "hand.save_failed",
+    }
+)
+"""Event types this brain understands."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An event, its data parsed."""
+
+    position: int
+    id: str
+    type: str
+    data: Json
+    must_understand: bool = False
+    time: float = 0.0
+    """Seconds since the epoch, by the store's clock."""
+    redacted: bool = False
+    """Its data was erased; a message then says so in its place."""
+
+
+@dataclass(frozen=True)
+class New:
+    """An event to append."""
+
+    type: str
+    data: Json
+    id: str = ""
+    """Empty means a fresh one."""
+
+
+@dataclass
+class Call:
+    """One tool call; its id is its event's id and never changes."""
+
+    call_id: str
+    position: int
+    name: str
+    hand: str
+    """Name of the hand the model chose."""
+    input: Json
+    request_id: str
+    result: Json | None = None
+    late: Json | None = None
+    """What its hand said of it after it had been given up."""
+
+
+@dataclass
+class Hand:
+    """One provisioned environment, or the wish for one."""
+
+    hand_id: str
+    name: str
+    type: str
+    daemon: str
+    config: Json
+    orphan_deadline: float
+    """Seconds without contact after which it ends itself."""
+    requested: int
+    """Position of the request."""
+    resources: list[tuple[str, str]] = field(default_factory=list)
+    """What is mounted: source and path of each."""
+    limits: dict[str, float] = field(default_factory=dict)
+    state: Literal["requested", "live", "failed", "lost", "released"] = "requested"
+    provisioned: int = 0
+    """Position of `hand.provisioned`."""
+    ended: int = 0
+    journal_id: str = ""
+    boot_id: str = ""
+    sequence: int = 0
+    """Highest journal position the log noted for it."""
+    given_up: bool = False
+    """Its daemon was out of reach for so long that nothing more is asked of it."""
+
+
+@dataclass(frozen=True)
+class Save:
+    """A person's wish to have a hand's workspace saved; its id is its event's id."""
+
+    save_id: str
+    position: int
+    hand: str
+    """The hand's name; empty means the default one."""
+
+
+@dataclass
+class ModelRequest:
+    """One call of the model, and where its reply stands in the conversation."""
+
+    request_id: str
+    position: int
+    through: int
+    """The reply answers events up to here, so it stands right after them."""
+    purpose: str = "reply"
+    blocks: list[Entry] = field(default_factory=list)
+    answer: Json | None = None
+    """What the model said to another purpose than a reply: `content, stop_reason`."""
+    done: bool = False
+    failed: bool = False
+    stop_reason: str = ""
+
+
+def check_content(content: Any) -> None:
+    """ValueError unless it is a list of content blocks, as the Messages API has them."""
+    if not isinstance(content, list):
+        raise ValueError("content is not a list")
+    for block in content:
+        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+            raise ValueError("a content block without a type")
+        if block["type"] == "text" and not isinstance(block.get("text"), str):
+            raise ValueError("a text block without text")
