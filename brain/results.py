@@ -13,6 +13,10 @@ _FILES_BYTES = 400_000
 """Of the files among it."""
 NO_OUTPUT = "[no output]"
 """Stands for a text that is empty: the Messages API refuses a conversation that holds one."""
+_ATTACHMENTS_MAX = 20
+_WORDS_MAX = 255
+"""Bytes of an attachment's name and media type."""
+_DIGEST = 32
 _OUTCOMES = {
     hand_pb2.OUTCOME_OK: "ok",
     hand_pb2.OUTCOME_ERROR: "error",
@@ -93,7 +97,7 @@ def _data(
     hand: Hand | None,
     result: hand_pb2.Result | None = None,
 ) -> dict[str, Any]:
-    files = {} if result is None else _files(result)
+    files = {} if result is None else _files(result) | _attachments(result)
     room = TEXT_BYTES - (len(json.dumps(files)) if files else 0)
     data = _result(call.call_id, outcome, text, room)
     if hand is not None:
@@ -130,6 +134,21 @@ def _files(result: hand_pb2.Result) -> dict[str, Any]:
     if omitted:
         data["files_omitted"] = omitted
     return data
+
+
+def _attachments(result: hand_pb2.Result) -> dict[str, Any]:
+    """What the result has attached, by the blobs that its daemon put."""
+    told = [
+        {
+            "blob": f"sha256:{each.digest.hex()}",
+            "media_type": shorten(clean(each.media_type), _WORDS_MAX),
+            "size": each.size,
+            "name": shorten(clean(each.name), _WORDS_MAX),
+        }
+        for each in result.attachments[:_ATTACHMENTS_MAX]
+        if len(each.digest) == _DIGEST
+    ]
+    return {"attachments": told} if told else {}
 
 
 def _result(call_id: str, outcome: str, text: str, room: int = TEXT_BYTES) -> dict[str, Any]:

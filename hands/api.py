@@ -153,6 +153,20 @@ class FileChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Attachment:
+    """A picture or a file that leaves the hand with a result, whose text stands in its place.
+
+    Its bytes are in the hand's folder, as `kept/DIGEST`, for the daemon to take.
+    """
+
+    digest: bytes
+    """SHA-256."""
+    size: int
+    media_type: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """How a call ended. `content` is the string the tool returns, never empty."""
 
@@ -171,6 +185,8 @@ class Result:
     """What the call did to the workspace, where the hand follows that."""
     files_omitted: int = 0
     """Changes beyond those in `files`."""
+    attachments: Sequence[Attachment] = ()
+    """At most 20; those whose bytes cannot be taken are left out, and the text says so."""
     files_unknown: bool = False
     """The workspace is too large to follow: `files` says nothing."""
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from carpal.errors import refuse
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
-from hands import results, saving
+from hands import kept, results, saving
 from hands.api import (
     Call,
     Hand,
@@ -185,7 +185,7 @@ class Keeper:
     async def _end(self, running: Running, result: Result) -> None:
         """Have contents of files taken, while the hand lives, and journal the result."""
         sessions = self._journal.sessions_of(self.hand_id)
-        running.ended = ended = Keeping(result, self._folder, self._blobs, sessions)
+        running.ended = ended = Keeping(result, self._folder, self._blobs, sessions, kept.LIMIT)
         if not self._lost:
             await ended.put()
         if running.result is None:  # no release settled it meanwhile

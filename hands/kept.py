@@ -1,4 +1,4 @@
-"""Contents of files that a call changed: taken from the hand's folder and put where the log is.
+"""Contents of files that a call changed, and what its result has attached, put where the log is.
 
 Before the result is told, so that what the log names is there. What cannot be put there is told
 without its content: a link that is away for long holds up no call for ever. What was put there
@@ -19,7 +19,7 @@ from typing import IO
 
 from carpal.errors import CarpalError
 from carpal.v1 import types_pb2
-from hands.api import FileChange, Result
+from hands.api import Attachment, FileChange, Result
 from hands.blobs import Blobs
 from hands.inside.history import KEPT
 from hands.stopping import Stoppable
@@ -50,7 +50,7 @@ class Keeping:
         self._sessions = sessions
         self._stoppable = Stoppable(limit)
         self._there: set[bytes] = set()
-        self.any = any(change.kept for change in result.files)
+        self.any = any(each.kept for each in result.files) or bool(result.attachments)
         """There are contents."""
 
     @property
@@ -64,10 +64,16 @@ class Keeping:
             return
         try:
             async with self._stoppable.running():
-                changes = {each.digest: each for each in self._result.files if each.kept}
-                for change in changes.values():
-                    if await _put(change, self._hand_folder, self._blobs, self._sessions[0]):
-                        self._there.add(change.digest)
+                wanted: dict[bytes, FileChange | Attachment] = {}
+                # What is attached is what the call was for, so it goes first.
+                for one in self._result.attachments:
+                    wanted[one.digest] = one
+                for change in self._result.files:
+                    if change.kept:
+                        wanted.setdefault(change.digest, change)
+                for each in wanted.values():
+                    if await _put(each, self._hand_folder, self._blobs, self._sessions[0]):
+                        self._there.add(each.digest)
         except (CarpalError, TimeoutError) as error:
             # No more is tried: each may cost the whole wait for a link.
             why = str(error) or "there was no time"
@@ -102,17 +108,26 @@ def _with(result: Result, there: set[bytes]) -> Result:
     files = [
         dataclasses.replace(each, kept=each.kept and each.digest in there) for each in result.files
     ]
-    return dataclasses.replace(result, files=files)
+    attached = [each for each in result.attachments if each.digest in there]
+    content = result.content
+    if missing := len(result.attachments) - len(attached):
+        what = "attachment" if missing == 1 else "attachments"
+        content += f"\n[{missing} {what} left out: the session's store did not take them in time]"
+    return dataclasses.replace(result, files=files, attachments=attached, content=content)
 
 
-async def _put(change: FileChange, hand_folder: Path, blobs: Blobs, session_id: str) -> bool:
+async def _put(
+    told: FileChange | Attachment, hand_folder: Path, blobs: Blobs, session_id: str
+) -> bool:
     """Whether it is a blob now. What the hand put in its place is no more than what it says."""
-    name, info = change.digest.hex(), types_pb2.BlobInfo(digest=change.digest, size=change.size)
+    name, info = told.digest.hex(), types_pb2.BlobInfo(digest=told.digest, size=told.size)
     try:
         with _folder(hand_folder) as folder, _regular(folder, name) as content:
             await blobs.write(session_id, content, info)
     except OSError as error:
-        log.warning("content not kept", extra={"path": change.path[:200], "why": str(error)})
+        of = told.path if isinstance(told, FileChange) else told.name
+        about = {"path": of[:200], "why": str(error)}
+        log.warning("content not kept", extra=about)
         return False
     return True
 

@@ -43,6 +43,15 @@ def to_message(result: Result, sequence: int) -> pb.Result:
         ],
         files_omitted=result.files_omitted,
         files_unknown=result.files_unknown,
+        attachments=[
+            pb.Attachment(
+                digest=each.digest,
+                media_type=clean(each.media_type),
+                size=each.size,
+                name=clean(each.name),
+            )
+            for each in result.attachments
+        ],
     )
     if result.exit_code is not None:
         message.exit_code = result.exit_code

@@ -16,6 +16,7 @@ from carpal.server import Context, not_built, serve_locally
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import hand_pb2_grpc
 from hands.api import HandType
+from hands.blobs import Blobs
 from hands.files import HandFiles, boot_id
 from hands.inventory import open_inventory
 from hands.journal import Journal
@@ -110,6 +111,7 @@ async def run(
             folder=files.hands,
             boot_id=boot_id(),
             hands_max=_HANDS_MAX,
+            blobs=Blobs(0.0),  # no brain will ever link here: nothing waits for one
         ) as inventory:
             servicer = HandServicer(HandService(inventory, _NAME, workspace))
             async with serve_locally(

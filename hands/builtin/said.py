@@ -12,7 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hands.api import Change, FileChange, Outcome, Output, Result, Spooled, Started, Step
+from hands.api import (
+    Attachment,
+    Change,
+    FileChange,
+    Outcome,
+    Output,
+    Result,
+    Spooled,
+    Started,
+    Step,
+)
 from hands.inside.output import KEEP
 
 FRAME_MAX = 16 * 1024 * 1024
@@ -28,6 +38,9 @@ _COUNT_MAX = 2**53
 _FILES_MAX = 1000
 """Changes of files that a result tells at most."""
 _PATH_MAX = 4096
+_ATTACHMENTS_MAX = 20
+_WORDS_MAX = 255
+"""Characters of an attachment's name and media type."""
 _WAITING_MAX = 1024 * 1024
 """Bytes of output of one call that wait to be taken: the beginning of it is all that is told."""
 _SECONDS_MAX = 1e11
@@ -99,9 +112,9 @@ def _output(event: Mapping[str, Any]) -> Output:
 
 
 def _result(event: Mapping[str, Any]) -> Result:
-    files = event.get("files", [])
-    if not isinstance(files, list):
-        raise ValueError("files is no list")
+    files, attached = event.get("files", []), event.get("attachments", [])
+    if not isinstance(files, list) or not isinstance(attached, list):
+        raise ValueError("files or attachments is no list")
     return Result(
         outcome=Outcome(_text(event, "outcome")),
         content=_text(event, "content") or "[the tool answered nothing]",
@@ -114,6 +127,7 @@ def _result(event: Mapping[str, Any]) -> Result:
         files=[_file_change(each) for each in files[:_FILES_MAX]],
         files_omitted=min(_count(event, "files_omitted"), 2**31 - 1),
         files_unknown=event.get("files_unknown") is True,
+        attachments=[_attachment(each) for each in attached[:_ATTACHMENTS_MAX]],
     )
 
 
@@ -128,6 +142,20 @@ def _file_change(told: Any) -> FileChange:
         size=_count(told, "size"),
         digest=digest[:64],
         kept=len(digest) == 32 and told.get("kept") is True,
+    )
+
+
+def _attachment(told: Any) -> Attachment:
+    if not isinstance(told, dict):
+        raise ValueError("an attachment is no object")
+    digest = bytes.fromhex(_text(told, "digest"))
+    if len(digest) != 32:
+        raise ValueError("an attachment has no SHA-256")
+    return Attachment(
+        digest=digest,
+        size=_count(told, "size"),
+        media_type=_text(told, "media_type")[:_WORDS_MAX],
+        name=_text(told, "name")[:_WORDS_MAX],
     )
 
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hands.inside import editor, files, find, memory, mounting, runner, spool, tree
+from hands.inside import editor, files, find, memory, mounting, pictures, runner, spool, tree
 from hands.inside.beneath import Workspace
-from hands.inside.history import History
+from hands.inside.history import KEPT, History
 from hands.inside.output import Capture, compose, counted
 from hands.inside.shell import Shell
 from hands.inside.toolset import DEFAULT_TIME_LIMIT
@@ -283,11 +283,16 @@ class Call:
         if beyond := data[len(self.capture.head) - before :]:
             self.spool.write(self.capture.total - len(beyond), beyond)
 
-    def _file_tool(self) -> str:
-        place = self._place
+    def _file_tool(self) -> Any:
+        """Its text; or an object with `text` and `attachments`."""
+        place, workspace = self._place, Workspace(self._place.workspace)
         if tool := mounting.TOOLS.get(self.tool):
-            return tool(Workspace(place.workspace), place.folder, self.given)
-        return FILE_TOOLS[self.tool](Workspace(self._place.workspace), self.given)
+            return tool(workspace, place.folder, self.given)
+        if self.tool == "read":
+            picture = pictures.read(workspace, self.given, place.folder / KEPT)
+            if picture is not None:
+                return picture
+        return FILE_TOOLS[self.tool](workspace, self.given)
 
     def _settled_at(self) -> float:
         """When a call whose main process ended is over: pipe closed, or quiet, or time up."""
@@ -368,10 +373,13 @@ class Call:
     def _finish(self, outcome: str, *notes: str) -> None:
         self.spool.close()
         text, omitted = self.capture.text()
+        attached: list[Event] = []
         failed = str(self._answer.get("failed", ""))
         if self.tool != "bash":
             # A file tool's refusal is its answer, not a remark on it.
-            text, failed = str(self._answer.get("content", failed)), ""
+            answer = self._answer.get("content", failed)
+            attached = answer["attachments"] if isinstance(answer, dict) else []
+            text, failed = str(answer["text"] if attached else answer), ""
         left = 0
         if self.runner and self._status is None and self._answer.get("more"):
             left = len(tree.descendants(self.runner.pid))
@@ -396,6 +404,8 @@ class Call:
             "started": self._started,
             "elapsed": time.monotonic() - self._began,
         }
+        if attached:
+            self.result["attachments"] = attached
         if self.runner and self._place.history and self.tool not in _QUIET:
             self.result |= self._place.history.changes()
 

@@ -139,14 +139,14 @@ class History:
         digest = hashlib.sha256(data).hexdigest()
         if keep and len(data) <= self._keep_room:
             self._keep_room -= len(data)
-            _copy(data, keep / digest)
+            put(data, keep / digest)
         return len(data), digest
 
 
-def _copy(data: bytes, to: Path) -> None:
-    """Keep a content; where there is no room for it there is none."""
+def put(data: bytes, to: Path) -> bool:
+    """Have a content in the hand's folder; false where there is no room for it."""
     if to.exists():
-        return
+        return True
     new = to.with_suffix(".new")
     try:
         to.parent.mkdir(mode=0o700, exist_ok=True)
@@ -157,6 +157,8 @@ def _copy(data: bytes, to: Path) -> None:
     except OSError:
         with contextlib.suppress(OSError):
             new.unlink()
+        return False
+    return True
 
 
 def _seen(status: os.stat_result) -> Seen:

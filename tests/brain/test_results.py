@@ -89,3 +89,23 @@ def test_a_change_of_a_kind_that_is_not_known_here_is_told_as_a_change() -> None
     change = hand_pb2.FileChange.FromString(bytes([0x10, 77]))
     result = hand_pb2.Result(outcome=hand_pb2.OUTCOME_OK, content="x", files=[change])
     assert result_event(CALL, HAND, result).data["files"][0]["kind"] == "changed"
+
+
+def test_what_a_result_has_attached_is_named_by_its_blob_h46() -> None:
+    digest = bytes(range(32))
+    image = hand_pb2.Attachment(digest=digest, media_type="image/png", size=7, name="a.png")
+    short = hand_pb2.Attachment(digest=b"short", name="of no blob")
+    result = hand_pb2.Result(
+        outcome=hand_pb2.OUTCOME_OK, content="[attached]", attachments=[image, short]
+    )
+    assert result_event(CALL, HAND, result).data["attachments"] == [
+        {"blob": f"sha256:{digest.hex()}", "media_type": "image/png", "size": 7, "name": "a.png"}
+    ]
+
+
+def test_any_number_of_attachments_fits_in_an_event() -> None:
+    image = hand_pb2.Attachment(digest=bytes(32), media_type="\0" * 9000, size=7, name="€" * 9000)
+    result = hand_pb2.Result(content="x" * 2_000_000, attachments=[image] * 1000)
+    data = result_event(CALL, HAND, result).data
+    assert len(data["attachments"]) == 20
+    assert len(json.dumps(data, ensure_ascii=False).encode()) < TEXT_BYTES + 1000

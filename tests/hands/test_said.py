@@ -32,6 +32,7 @@ _EVENTS = st.fixed_dictionaries(
         (
             *("pid", "start", "offset", "data", "end", "outcome", "content", "exit_code", "files"),
             *("output_bytes", "omitted_bytes", "background", "started", "elapsed", "files_omitted"),
+            "attachments",
         ),
         _ANY,
     ),
@@ -63,6 +64,9 @@ def test_whatever_is_said_is_a_step_that_fits_or_a_value_error(event: dict[str, 
         {"event": "result", "outcome": "ok", "content": "x", "files": {"a": 1}},
         {"event": "result", "outcome": "ok", "content": "x", "files": [{"path": 1}]},
         {"event": "result", "outcome": "ok", "content": "x", "files": [{"digest": 5}]},
+        {"event": "result", "outcome": "ok", "content": "x", "attachments": {"a": 1}},
+        {"event": "result", "outcome": "ok", "content": "x", "attachments": ["a"]},
+        {"event": "result", "outcome": "ok", "content": "x", "attachments": [{"digest": "00"}]},
     ],
 )
 def test_what_does_not_fit_is_refused(event: dict[str, object]) -> None:

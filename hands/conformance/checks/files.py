@@ -1,5 +1,6 @@
 """File tools: what is written is read, and no path leads out of the workspace."""
 
+import hashlib
 from typing import Any
 
 from carpal.v1 import hand_pb2 as pb
@@ -21,6 +22,8 @@ _TEXTS = (
     "\u2028\x1b[0m",
     "x" * 200_000,
 )
+_PICTURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x08\0\0\0\0"
+"""As far as anyone looks who does not show it."""
 _TMP = "/tmp"  # noqa: S108 - to be kept out of
 _PLAIN = "root:"
 """What /etc/passwd holds."""
@@ -87,6 +90,21 @@ async def found(bench: Bench) -> None:
     answer = await hand.run("grep", {"pattern": "need.e", "path": "src"})
     lines = sorted(answer.ended(pb.OUTCOME_OK).text.splitlines())
     equal("grep", lines, ["src/one.py:2:needle here", "src/two.c:1:needle"])
+
+
+@files("h46", needs=("shell",))
+async def pictures(bench: Bench) -> None:
+    """Of a picture that is read its bytes are no text: they are attached, or an error says why."""
+    hand = await bench.hand()
+    octal = "".join(f"\\{byte:03o}" for byte in _PICTURE)
+    await hand.sh(f"printf '{octal}' >shot.png")
+    result = (await _read(hand, "shot.png")).result
+    must("\ufffd" not in result.content and "IHDR" not in result.content, "its bytes are text")
+    if result.outcome == pb.OUTCOME_OK:
+        must("image/png" in result.content, f"no text stands for it: {result.content!r}")
+    for image in result.attachments:
+        equal("its media type", image.media_type, "image/png")
+        equal("its digest", image.digest, hashlib.sha256(_PICTURE).digest())
 
 
 @files("h39")

@@ -31,6 +31,9 @@ FAULTS = [
     (wrong.ClaimsToIsolate, "processes_outside", "a process outside is seen"),
     (wrong.ClaimsToIsolate, "no_privileges", "its status: "),
     (wrong.ClaimsToIsolate, "no_way_out", "it reached 127.0.0.1"),
+    (wrong.ShowsNothing, "screenshot", "there are 0 attachments"),
+    (wrong.ShowsAnother, "screenshot", "its digest: "),
+    (wrong.ShowsWithoutAWord, "screenshot", "the result's content is empty"),
     (wrong.ClaimsTooMuch, "tools_of_capabilities", "missing of visual: ['screenshot'], not []"),
 ]
 
@@ -48,6 +51,14 @@ async def test_a_hand_server_that_breaks_one_sentence_is_caught(
     assert (verdict.verdict, verdict.check) == ("fail", check.sentence)
     assert said in verdict.detail
     assert "\n" not in verdict.detail
+
+
+async def test_a_picture_that_is_attached_with_a_text_in_its_place_passes_h46(
+    tmp_path: Path,
+) -> None:
+    (check,) = [one for one in CHECKS if one.name == "screenshot"]
+    async with wrong.subject(wrong.Shows, tmp_path / "state") as subject:
+        assert (await judge(check, subject, SCALE)).verdict == "pass"
 
 
 async def test_a_check_that_claims_to_be_another_session_leaves_no_hand_behind(

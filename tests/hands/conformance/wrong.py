@@ -3,6 +3,7 @@
 They mix: a class that inherits from several breaks what each of them breaks.
 """
 
+import hashlib
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -128,6 +129,60 @@ class ClaimsTooMuch(HandServicer):
         described = await super().Describe(request, context)
         described.types[0].capabilities.extend(["visual"])
         return described
+
+
+class Shows(HandServicer):
+    """Nothing is wrong with it: it is visual too."""
+
+    picture = b"a picture"
+
+    async def Describe(self, request: pb.DescribeRequest, context: Context) -> pb.DescribeResponse:
+        described = await super().Describe(request, context)
+        schema = b'{"type": "object", "properties": {}, "additionalProperties": false}'
+        tool = pb.ToolInfo(name="screenshot", description="shows", input_schema=schema)
+        described.types[0].tools.append(tool)
+        described.types[0].capabilities.append("visual")
+        return described
+
+    async def Execute(self, request: pb.ExecuteRequest, context: Context) -> AsyncIterator[Any]:
+        if request.name == "screenshot":
+            yield pb.ExecuteResponse(result=self.shown())
+            return
+        async for response in super().Execute(request, context):
+            yield response
+
+    def shown(self) -> pb.Result:
+        """A screenshot."""
+        image = pb.Attachment(
+            digest=hashlib.sha256(self.picture).digest(),
+            media_type="image/png",
+            size=len(self.picture),
+            name="screenshot.png",
+            data=self.picture,
+        )
+        text = "[image/png, 9 bytes: attached]"
+        return pb.Result(outcome=pb.OUTCOME_OK, content=text, attachments=[image])
+
+
+class ShowsNothing(Shows):
+    def shown(self) -> pb.Result:
+        result = super().shown()
+        result.ClearField("attachments")
+        return result
+
+
+class ShowsAnother(Shows):
+    def shown(self) -> pb.Result:
+        result = super().shown()
+        result.attachments[0].digest = bytes(32)
+        return result
+
+
+class ShowsWithoutAWord(Shows):
+    def shown(self) -> pb.Result:
+        result = super().shown()
+        result.content = ""
+        return result
 
 
 class ClaimsToIsolate(HandServicer):

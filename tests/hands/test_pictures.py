@@ -1,0 +1,134 @@
+"""Pictures that are read leave the hand as attachments, and a line of text stands for each."""
+
+import hashlib
+import struct
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from carpal.v1 import hand_pb2 as pb
+from hands.inside import pictures
+from tests.hands.place import Place, open_place, until
+from tests.hands.test_mounts import Kept
+
+
+def png(side: int = 2) -> bytes:
+    """A picture that any viewer shows."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        checked = kind + data
+        return struct.pack(">I", len(data)) + checked + struct.pack(">I", zlib.crc32(checked))
+
+    head = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+    rows = zlib.compress((b"\0" + b"\x7f" * side) * side)
+    parts = (chunk(b"IHDR", head), chunk(b"IDAT", rows), chunk(b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+@pytest.fixture
+async def kept(tmp_path: Path) -> AsyncIterator[tuple[Place, Kept]]:
+    """A service, and the blobs that are the store's."""
+    blobs = Kept()
+    async with open_place(tmp_path / "state", blobs=blobs) as place:
+        yield place, blobs
+
+
+async def put(place: Place, hand: str, name: str, data: bytes) -> Path:
+    """A file in the workspace."""
+    path = place.inventory.folder_of(hand) / "workspace" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+async def test_a_picture_that_is_read_is_attached_and_a_text_stands_for_it_h46(
+    kept: tuple[Place, Kept],
+) -> None:
+    place, blobs = kept
+    hand = await place.hand()
+    data = png()
+    await put(place, hand, "d/shot.png", data)
+    digest = hashlib.sha256(data).digest()
+    for _ in range(2):  # the second has the same bytes
+        result = await place.run(hand, "read", file_path="d/shot.png")
+        assert result.outcome == pb.OUTCOME_OK
+        assert result.content == f"[image/png, {len(data)} bytes, sha256 {digest.hex()}: attached]"
+        (image,) = result.attachments
+        assert (image.digest, image.size, image.media_type, image.name) == (
+            *(digest, len(data)),
+            *("image/png", "shot.png"),
+        )
+    assert blobs.blobs == {digest: data}
+    folder = place.inventory.folder_of(hand) / "kept"
+    await until(lambda: not list(folder.iterdir()), "what was taken stays in the hand")
+    assert not result.files, "nothing of the workspace was changed"
+
+
+@pytest.mark.parametrize(
+    ("beginning", "kind"),
+    [
+        (b"\x89PNG\r\n\x1a\n", "image/png"),
+        (b"\xff\xd8\xff\xe0", "image/jpeg"),
+        (b"GIF89a", "image/gif"),
+        (b"RIFF\0\0\0\0WEBPVP8 ", "image/webp"),
+        (b"RIFF\0\0\0\0WAVEfmt ", ""),
+        (b"%PDF-1.7", ""),
+        (b"", ""),
+        (b"text", ""),
+    ],
+)
+def test_pictures_are_told_by_how_they_begin(beginning: bytes, kind: str) -> None:
+    assert pictures.media_type(beginning[:12]) == kind
+
+
+async def test_a_picture_that_the_store_does_not_take_is_left_out_and_the_text_says_so_h46(
+    kept: tuple[Place, Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, blobs = kept
+    monkeypatch.setattr("hands.kept.LIMIT", 0.1)
+    blobs.writes.clear()
+    hand = await place.hand()
+    await put(place, hand, "shot.png", png())
+    result = await place.run(hand, "read", file_path="shot.png")
+    assert result.outcome == pb.OUTCOME_OK
+    assert not result.attachments
+    assert "[1 attachment left out: the session's store did not take them in time]" in (
+        result.content
+    )
+    assert (await place.sh(hand, "echo on")).content == "on\n"
+
+
+async def test_a_picture_too_large_to_leave_says_what_to_do(kept: tuple[Place, Kept]) -> None:
+    place, blobs = kept
+    hand = await place.hand()
+    await put(place, hand, "shot.png", png() + bytes(pictures.BYTES_MAX))
+    result = await place.run(hand, "read", file_path="shot.png")
+    assert result.outcome == pb.OUTCOME_ERROR
+    assert "make it smaller" in result.content
+    assert not blobs.blobs
+
+
+async def test_no_picture_outside_the_workspace_leaves_h16(
+    kept: tuple[Place, Kept], tmp_path: Path
+) -> None:
+    place, blobs = kept
+    hand = await place.hand()
+    outside = tmp_path / "outside.png"
+    outside.write_bytes(png())
+    link = await put(place, hand, "link.png", b"")
+    link.unlink()
+    link.symlink_to(outside)
+    for path in ("link.png", str(outside), "../../../../outside.png"):
+        assert (await place.run(hand, "read", file_path=path)).outcome == pb.OUTCOME_ERROR
+    assert not blobs.blobs
+
+
+async def test_what_is_no_picture_is_read_as_before(kept: tuple[Place, Kept]) -> None:
+    place, _ = kept
+    hand = await place.hand()
+    await put(place, hand, "note.png", b"GIF, said somebody\n")
+    result = await place.run(hand, "read", file_path="note.png")
+    assert result.content == "GIF, said somebody\n"
+    assert not result.attachments
