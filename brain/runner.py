@@ -98,7 +98,6 @@ class Runner:
         models = ModelCalls(self._driver, self._hub, self._model, f"{name}/{kind.version}")
         steps = harness.Steps(name, kind, transcript)
         try:
-            # Right before the harness decides: none is left open at the head it sees.
             await self._saves.settle()
             effect = await steps.next()
             while not isinstance(effect, Finish):
@@ -111,6 +110,8 @@ class Runner:
 
     async def _finish(self, transcript: Transcript, effect: Finish) -> Done:
         processed = transcript.head if effect.through is None else effect.through
+        # Those that came while the harness decided count as processed.
+        await self._saves.settle()
         reason = {"type": effect.stop_reason, **effect.reason_more}
         idle: Json = {"stop_reason": reason, "through": processed}
         if effect.details is not None:
