@@ -266,6 +266,8 @@ class ProcessType:
 def _look() -> tuple[str, dict[str, cgroups.Base]]:
     """Why no sandbox can be made, and where groups can be."""
     why = probe.problem()
+    if not why:
+        bwrap.compile_code()
     found = {} if why else cgroups.bases()
     cgroups.sweep(found)
     return why, found

@@ -15,12 +15,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hands.inside import editor, files, find, memory, mounting, pictures, runner, spool, tree
+from hands.inside import mounting, runner, spool, tree
 from hands.inside.beneath import Workspace
-from hands.inside.history import KEPT, History
+from hands.inside.history import History
 from hands.inside.output import Capture, compose, counted
 from hands.inside.shell import Shell
-from hands.inside.toolset import DEFAULT_TIME_LIMIT
 
 Event = dict[str, Any]
 _READ = 64 * 1024
@@ -32,21 +31,14 @@ _FLOOD = 1024**3
 """Bytes of output after which a call is killed: nobody will read them."""
 _THROTTLE = 0.01
 """Seconds between reads of late output, which is thrown away: a flood of it costs little."""
+_TIME_LIMIT = 120.0
+"""Seconds a call may take when nobody says otherwise."""
 START_LIMIT = 20.0
 """Seconds for the process at a call's root to say that it started the command."""
 _CPU_SECONDS = 30
 """For a file tool: a pattern that backtracks for ever ends here."""
 NEVER = float("inf")
 
-FILE_TOOLS: dict[str, Callable[[Workspace, Mapping[str, Any]], str]] = {
-    "read": files.read,
-    "write": files.write,
-    "edit": files.edit,
-    "glob": find.glob,
-    "grep": find.grep,
-    "str_replace_based_edit_tool": editor.editor,
-    "memory": memory.memory,
-}
 _QUIET = frozenset({"read", "glob", "grep", *mounting.TOOLS})
 """Tools that change no file, or none that the history is to tell of."""
 
@@ -145,7 +137,7 @@ class Call:
             else:
                 mounts = self.tool in mounting.TOOLS
                 limit = mounting.CPU_SECONDS if mounts else _CPU_SECONDS
-                body = runner.function(self._file_tool, limit)
+                body = runner.function(self._file_tool(), limit)
             self.runner = place.children.fork(body, inner)
             place.loop.register(self.runner.report, selectors.EVENT_READ, self.on_report)
             self._reporting = True
@@ -283,16 +275,15 @@ class Call:
         if beyond := data[len(self.capture.head) - before :]:
             self.spool.write(self.capture.total - len(beyond), beyond)
 
-    def _file_tool(self) -> Any:
-        """Its text; or an object with `text` and `attachments`."""
-        place, workspace = self._place, Workspace(self._place.workspace)
-        if tool := mounting.TOOLS.get(self.tool):
-            return tool(workspace, place.folder, self.given)
-        if self.tool == "read":
-            picture = pictures.read(workspace, self.given, place.folder / KEPT)
-            if picture is not None:
-                return picture
-        return FILE_TOOLS[self.tool](workspace, self.given)
+    def _file_tool(self) -> Callable[[], Any]:
+        """What gives its text; or an object with `text` and `attachments`."""
+        place, given = self._place, self.given
+        if mount := mounting.TOOLS.get(self.tool):
+            return lambda: mount(Workspace(place.workspace), place.folder, given)
+        # Loaded by the first of them, here and not in each one's process: a hand is ready sooner.
+        from hands.inside import file_tools
+
+        return lambda: file_tools.run(self.tool, Workspace(place.workspace), place.folder, given)
 
     def _settled_at(self) -> float:
         """When a call whose main process ended is over: pipe closed, or quiet, or time up."""
@@ -424,7 +415,7 @@ class Call:
 
 def _time_limit(given: Mapping[str, Any], limit: float) -> float:
     """The tool's own limit within the caller's, in seconds."""
-    own = given.get("timeout_ms", 0) / 1000 or (limit or DEFAULT_TIME_LIMIT)
+    own = given.get("timeout_ms", 0) / 1000 or (limit or _TIME_LIMIT)
     return min(own, limit) if limit else own
 
 

@@ -4,7 +4,6 @@ The bytes go into the hand's folder, where the daemon takes them, like the
 contents of changed files. What is no picture is none of this file's.
 """
 
-import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,6 +49,8 @@ def read(workspace: Workspace, given: Mapping[str, Any], folder: Path) -> dict[s
     if len(data) > BYTES_MAX:
         limit = f"more than the {BYTES_MAX} that a picture may have; make it smaller with bash"
         raise ToolError(f"{path} is a picture of {size} bytes, {limit}")
+    import hashlib  # loads OpenSSL: other calls are sooner done without
+
     digest = hashlib.sha256(data).hexdigest()
     if not put(data, folder / digest):
         raise ToolError(f"{path} is a picture, and there is no room to hand it over")

@@ -9,9 +9,6 @@ from collections.abc import Mapping, Sequence
 
 from hands.inside.schema import Json, Problem, Schema
 
-DEFAULT_TIME_LIMIT = 120.0
-"""Seconds a call may take when nobody says otherwise."""
-
 FILE_LIMIT = 256 * 1024
 """Bytes of a file that `read` gives back and `edit` edits."""
 

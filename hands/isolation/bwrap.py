@@ -6,6 +6,7 @@ hand a user id of its own after that; else the kernel's user namespaces do it,
 under the daemon's own id. It does not end with the daemon or a thread of it.
 """
 
+import compileall
 import os
 import shutil
 import sys
@@ -124,6 +125,13 @@ def passwd(uid: int, gid: int) -> tuple[str, str]:
 def python() -> list[str]:
     """The interpreter with nothing but its standard library, as it is called inside."""
     return [os.path.realpath(getattr(sys, "_base_executable", sys.executable)), "-I", "-S"]
+
+
+def compile_code() -> None:
+    """Have Python's compiled form of what runs inside, as far as it may be written: there it is
+    read-only, and each hand would compile all of it anew.
+    """
+    compileall.compile_dir(_HANDS / "inside", quiet=2)
 
 
 def _system() -> list[str]:

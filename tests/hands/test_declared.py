@@ -66,11 +66,18 @@ def test_what_has_no_value_or_is_an_array_is_no_export() -> None:
     "text",
     [
         *(b"x", b"declare", b'declare -x A="1"', b'declare -x A="1\n', b"declare -x A=$'\\q'\n"),
-        *(b"declare -x A='\n", b"declare -x A=\\a\n", b'A="1"\n', b'declare -x ="1"\n'),
+        *(
+            b"declare -x A='\n",
+            b"declare -x A=\\a\n",
+            b'A="1"\n',
+            b'declare -x ="1"\n',
+            b"declare -x A=\n",
+        ),
+        b"declare -x A=1'2'\n",
     ],
 )
 def test_what_bash_does_not_print_is_refused(text: bytes) -> None:
-    with pytest.raises(ValueError, match=r"bash does not print|not a declaration"):
+    with pytest.raises(ValueError, match=r"bash does not print|not a declaration|not one word"):
         declared.environment(text)
 
 

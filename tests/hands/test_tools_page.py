@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from hands.inside.call import FILE_TOOLS
+from hands.inside.file_tools import FILE_TOOLS
 from hands.inside.toolset import TOOLS, check_more
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/tools.md").read_text()
