@@ -164,8 +164,10 @@ def _detach(parent: int, keep: set[int]) -> None:
 
 def _be_killed_first() -> None:
     """When memory runs out the kernel is to take what a call runs, not the supervisor."""
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
-        file.write("500")
+    with contextlib.suppress(OSError):
+        handle = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(handle, b"500")
+        os.close(handle)
 
 
 def _write(send: int, report: Report) -> None:

@@ -71,7 +71,11 @@ class Shell:
     def __init__(self, workspace: Path, folder: Path, environment: dict[str, str]) -> None:
         """`folder` is where commands and states are passed, out of the hand's way."""
         self._workspace = workspace
-        self._folder = folder
+        self._state = folder / "state"
+        self._command = folder / "command"
+        self._script = _SCRIPT.format(
+            state=shlex.quote(str(self._state)), command=shlex.quote(str(self._command))
+        )
         self._first = {os.fsencode(k): os.fsencode(v) for k, v in environment.items()}
         self.cwd = workspace
         self.environment: Environment = {}
@@ -91,14 +95,11 @@ class Shell:
         self._state.unlink(missing_ok=True)
         self._command.unlink(missing_ok=True)
         # Made anew: a pipe that a command put there would hold up the hand for ever.
-        with self._command.open("x", encoding="utf-8", errors="surrogatepass") as file:
-            file.write(command)
-        script = _SCRIPT.format(
-            state=shlex.quote(str(self._state)), command=shlex.quote(str(self._command))
-        )
+        with self._command.open("xb") as file:
+            file.write(command.encode("utf-8", "surrogatepass"))
         for name, value in ALWAYS.items():
             self.environment.setdefault(name.encode(), value.encode())
-        return ["bash", "--noprofile", "--norc", "-c", script], self.environment, note
+        return ["bash", "--noprofile", "--norc", "-c", self._script], self.environment, note
 
     def carry(self) -> str:
         """Take over what the ended shell left; says what of it was not kept."""
@@ -159,20 +160,12 @@ class Shell:
         except OSError:
             return None
         try:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
                 return None
-            with os.fdopen(os.dup(handle), "rb") as file:
-                return file.read(_STATE_MAX)
+            return os.read(handle, min(status.st_size, _STATE_MAX))
         finally:
             os.close(handle)
-
-    @property
-    def _state(self) -> Path:
-        return self._folder / "state"
-
-    @property
-    def _command(self) -> Path:
-        return self._folder / "command"
 
 
 def _unusable(folder: Path) -> str:

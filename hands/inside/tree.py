@@ -21,6 +21,8 @@ _SWEEP_LIMIT = 5.0
 """Seconds after which a sweep gives up, for instance on a process stuck in the kernel."""
 _ENVIRONMENT_MAX = 256 * 1024
 """Bytes of a process's environment that are read: it may say that its environment is all memory."""
+_STAT_MAX = 4096
+"""Bytes of `stat`, which is one line of numbers and a short name."""
 _PROC = "/proc"
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -71,10 +73,15 @@ def _prctl(option: int, value: int) -> None:
 def find(pid: int) -> Process | None:
     """The live process of that pid; a zombie counts as gone."""
     try:
-        with open(f"{_PROC}/{pid}/stat", "rb") as file:  # noqa: PTH123 - as `everyone`
-            text = file.read()
+        handle = os.open(f"{_PROC}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, ProcessLookupError):
         return None
+    try:
+        text = os.read(handle, _STAT_MAX)
+    except ProcessLookupError:
+        return None
+    finally:
+        os.close(handle)
     # The name, in parentheses, may hold anything, parentheses too.
     fields = text[text.rindex(b")") + 2 :].split()
     # A leader that ended while its threads go on shows as a zombie too.
