@@ -8,6 +8,8 @@ only then acknowledge. Asking again is always safe: the hand answers a
 
 import asyncio
 import logging
+from collections.abc import Coroutine
+from typing import Any
 
 from brain.call_on_hand import CallOnHand
 from brain.driver import Driver
@@ -15,6 +17,7 @@ from brain.entries import Call, Hand, New
 from brain.fleet import Fleet
 from brain.hand_line import HAND_IS_GONE, HandLine
 from brain.late import hear_late, to_hear
+from brain.permissions import denial, undecided
 from brain.provision import Provisioner
 from brain.results import gone, parted, settled
 from brain.watch import WatchHub
@@ -45,15 +48,35 @@ class Calls:
         """Hands where the results of earlier drivers were acknowledged."""
 
     async def settle(self, call_ids: tuple[str, ...]) -> None:
-        """Give every call its result: in order on one hand, side by side on several."""
+        """Give every call its result: in order on one hand, side by side on several.
+
+        One that a person must allow is left open, unless they decide it while others run.
+        """
+        transcript = self._driver.transcript
+        left = [transcript.calls[call_id] for call_id in call_ids]
+        rows: dict[str, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as group:
+            while True:
+                ready = [call for call in left if not transcript.waits(call)]
+                left = [call for call in left if transcript.waits(call)]
+                for key, row in self._rows(ready).items():
+                    rows[key] = group.create_task(self._settle_row(row, rows.get(key)))
+                running = [task for task in rows.values() if not task.done()]
+                if not running or not left:
+                    return
+                await _first(self._decided(left), *running)
+
+    async def _decided(self, waiting: list[Call]) -> None:
+        """Wait until a person decided one of them, or interrupted."""
+        await self._driver.until(lambda t: not all(map(t.waits, waiting)))
+
+    def _rows(self, calls: list[Call]) -> dict[str, list[Call]]:
+        """Calls by the hand they belong to, or will."""
         rows: dict[str, list[Call]] = {}
-        for call_id in call_ids:
-            call = self._driver.transcript.calls[call_id]
+        for call in calls:
             hand = self._driver.transcript.hand_of(call)
             rows.setdefault(hand.hand_id if hand else call.hand, []).append(call)
-        async with asyncio.TaskGroup() as group:
-            for row in rows.values():
-                group.create_task(self._settle_row(row))
+        return rows
 
     async def provision(self, name: str) -> None:
         """Have a named hand; the log says why when there is none.
@@ -121,7 +144,10 @@ class Calls:
             line.heard.update(call.call_id for call in to_hear(line, self._driver))
         self._freed.add(hand.hand_id)
 
-    async def _settle_row(self, row: list[Call]) -> None:
+    async def _settle_row(self, row: list[Call], before: "asyncio.Task[None] | None") -> None:
+        """Settle calls of one hand in order, after those that it has already."""
+        if before is not None:
+            await asyncio.wait({before})
         for call in row:
             await self._settle_one(call)
 
@@ -129,11 +155,17 @@ class Calls:
         if self._driver.transcript.not_inherited(call):
             await self._append(parted(call))
             return
+        if why := denial(call):
+            await self._append(settled(call, "denied", why))
+            return
+        if undecided(call):
+            await self._append(settled(call, "cancelled", "interrupted before a person decided"))
+            return
         hand = self._driver.transcript.hand_of(call) or await self._provision(call)
         if hand is None:
             return
-        # A call this driver made itself has been sent to no hand before.
-        sent = call.position <= self._driver.started_at
+        # A call that this driver made itself, or saw allowed, has been sent to no hand before.
+        sent = call.since <= self._driver.started_at
         if hand.state != "live":
             # Of one that is lost it may still be heard, should it come back.
             maybe = sent and hand.state == "lost"
@@ -176,3 +208,13 @@ class Calls:
         if hand.hand_id not in self._lines:
             self._lines[hand.hand_id] = HandLine(hand, self._driver, self._fleet)
         return self._lines[hand.hand_id]
+
+
+async def _first(waiting: Coroutine[Any, Any, None], *running: "asyncio.Task[None]") -> None:
+    """Wait until one of them is done; the first one is given up then."""
+    task = asyncio.create_task(waiting)
+    try:
+        await asyncio.wait({task, *running}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

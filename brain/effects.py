@@ -33,7 +33,11 @@ question of the harness's own. Only a `reply` becomes part of the conversation."
 
 @dataclass(frozen=True)
 class CallModel:
-    """Call the model once. Result: `Replied` or `Failed`."""
+    """Call the model once. Result: `Replied` or `Failed`.
+
+    When the session's budget does not allow it, the drive ends, and the harness begins again
+    once a limit is raised.
+    """
 
     request: Json
     """The Messages API's parameters: exactly what is sent, and hashed."""
@@ -84,7 +88,9 @@ class Execute:
     """Run tool calls that are in the log and have no result yet. Result: None.
 
     Hands are provisioned at their first use. Each call's outcome, whatever it
-    is, becomes its `agent.tool_result`.
+    is, becomes its `agent.tool_result`. Calls that a person must allow wait,
+    the others run meanwhile; when those alone are left, the drive ends, and
+    the harness begins again once they are decided.
     """
 
     call_ids: tuple[str, ...]
@@ -129,6 +135,8 @@ class Finish:
     details: Json | None = None
     through: int | None = None
     """Events up to here were considered; the transcript's head when not said."""
+    settled: bool = True
+    """What was considered is over. Not of a turn that goes on: once a person decided, say."""
     reason_more: Mapping[str, Any] = field(default_factory=dict)
     """What else the stop reason says, such as `event_ids` of `requires_action`."""
 

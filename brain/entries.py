@@ -6,6 +6,9 @@ Pure.
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from brain.budget import Amounts
+from brain.permissions import Decision, Permission
+
 Json = dict[str, Any]
 
 KNOWN_TYPES = frozenset(
@@ -17,6 +20,7 @@ KNOWN_TYPES = frozenset(
         "user.message",
         "user.interrupt",
         "user.save",
+        "user.tool_confirmation",
         "system.message",
         "context.harness",
         "context.tools",
@@ -76,9 +80,17 @@ class Call:
     """Name of the hand the model chose."""
     input: Json
     request_id: str
+    permission: Permission = "allow"
+    decision: Decision | None = None
+    """Of a person, where one must allow it."""
     result: Json | None = None
     late: Json | None = None
     """What its hand said of it after it had been given up."""
+
+    @property
+    def since(self) -> int:
+        """Position from which it may have been sent: its own, or that of a person's word."""
+        return self.decision.position if self.decision is not None else self.position
 
 
 @dataclass
@@ -128,6 +140,8 @@ class ModelRequest:
     through: int
     """The reply answers events up to here, so it stands right after them."""
     purpose: str = "reply"
+    reserved: Amounts = field(default_factory=dict)
+    """What of the budget it may take."""
     blocks: list[Entry] = field(default_factory=list)
     answer: Json | None = None
     """What the model said to another purpose than a reply: `content, stop_reason`."""

@@ -19,8 +19,12 @@ _AGAIN = 60.0
 sessions are kept for less."""
 
 
+_WAITING = 24 * 3600.0
+"""Seconds that hands are kept, at least, while a call waits for a person to allow it."""
+
+
 async def idle_hands(driver: Driver, fleet: Fleet, keep: float) -> float | None:
-    """Release the hands of a session idle for `keep` seconds.
+    """Release the hands of a session idle for `keep` seconds, or a day while a person must decide.
 
     Returns in how many seconds to look again; None when no hand is left. A
     session waits for that asleep: no brain holds anything for it.
@@ -29,6 +33,8 @@ async def idle_hands(driver: Driver, fleet: Fleet, keep: float) -> float | None:
     hands = transcript.unreleased_hands()
     if not hands:
         return None
+    if transcript.waiting_calls():
+        keep = max(keep, _WAITING)
     idle = time.time() - transcript.last_time
     if idle < keep or transcript.has_work():
         return max(keep - idle, 1.0)

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 
+from brain.budget import Amounts, reservation
 from brain.driver import Driver
-from brain.effects import CallModel, Failed, Json, Replied
+from brain.effects import CallModel, Failed, Finish, Json, Replied
 from brain.entries import New
 from brain.model import Model, Reply
-from brain.request import canonical, digest
+from brain.permissions import evaluate
+from brain.request import canonical, digest_of
 from brain.results import not_run
 from brain.tools import meant
 from brain.watch import WatchHub
@@ -28,10 +30,19 @@ class ModelCalls:
         self._model = model
         self._harness = harness
 
-    async def call(self, effect: CallModel) -> Replied | Failed:
-        """Call it once; what came of it is in the log, and is given back."""
+    async def call(self, effect: CallModel) -> Replied | Failed | Finish:
+        """Call it once; what came of it is in the log, and is given back.
+
+        `Finish` when the budget does not allow it.
+        """
+        body = canonical(effect.request)
+        reserve = reservation(effect.request, len(body))
+        budget = self._driver.transcript.budget
+        if limit := budget.reached(reserve):
+            more = {"limit": limit, "limits": dict(budget.limits), "spent": dict(budget.spent)}
+            return Finish("budget_reached", settled=False, reason_more=more)
         request_id = new_id("sevt")
-        start = await self._start(effect)
+        start = await self._start(effect, body, reserve)
         await self._driver.append(New("span.model_request_start", start, id=request_id))
         self._tell(pb.WatchResponse(phase=pb.Phase(name="model", detail=str(start["model"]))))
 
@@ -58,18 +69,19 @@ class ModelCalls:
         point("brain.intent.appended")
         return Replied(answer.stop_reason, blocks, answer.usage)
 
-    async def _start(self, effect: CallModel) -> Json:
+    async def _start(self, effect: CallModel, body: bytes, reserve: Amounts) -> Json:
         start: Json = {
             "model": effect.request["model"],
             "harness": self._harness,
             "policy": effect.policy,
             "through": effect.through,
-            "request_sha256": digest(effect.request),
+            "request_sha256": digest_of(body),
+            "reserved": reserve,
         }
         if effect.purpose != "reply":
             start["purpose"] = effect.purpose
         if effect.policy.startswith(GIVEN):
-            start["request_blob"] = await self._driver.keep(canonical(effect.request))
+            start["request_blob"] = await self._driver.keep(body)
         return start
 
     def _reply(self, request_id: str, reply: Reply, prefix: str) -> tuple[list[New], list[Json]]:
@@ -81,10 +93,11 @@ class ModelCalls:
             if block["type"] == "tool_use":
                 call_id = new_id("sevt")
                 blocks.append({**block, "id": call_id})
-                name = block["name"].removeprefix(prefix)
-                hand, name = meant(self._driver.transcript, name)
+                called = block["name"].removeprefix(prefix)
+                hand, name = meant(self._driver.transcript, called)
                 data |= {"name": name, "hand": hand, "input": block["input"]}
-                data["evaluated_permission"] = "allow"
+                agent = self._driver.transcript.agent
+                data["evaluated_permission"] = evaluate(agent, called, hand)
                 events.append(New("agent.tool_use", data, id=call_id))
                 continue
             blocks.append(block)

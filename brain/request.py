@@ -42,4 +42,9 @@ def canonical(request: Json) -> bytes:
 
 def digest(request: Json) -> str:
     """SHA-256, in hex, of the canonical JSON of what is sent."""
-    return hashlib.sha256(canonical(request)).hexdigest()
+    return digest_of(canonical(request))
+
+
+def digest_of(body: bytes) -> str:
+    """Of a request that is canonical JSON already."""
+    return hashlib.sha256(body).hexdigest()

@@ -35,9 +35,10 @@ from brain.saves import Saves
 from brain.tools import context_tools
 from brain.transcript import Transcript
 from brain.watch import WatchHub
-from carpal.errors import CarpalError, refuse
-from carpal.status import Reason
+from carpal.agent import logged_agent
+from carpal.errors import CarpalError
 from carpal.v1 import orchestrator_pb2 as pb
+from carpal.yaml_in import Mistake
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ class Runner:
         """From takeover to idle."""
         transcript = self._driver.transcript
         self._driver.started_at = transcript.head
+        await self._tell_passed_over()
         if not transcript.has_work():
             # Woken, maybe, for a hand that came back with something to tell.
             await self._calls.hear_all()
@@ -73,12 +75,10 @@ class Runner:
             await self._saves.settle()
         if not transcript.has_work():
             return Done(transcript.head)
-        if not transcript.agent.get("model"):
-            raise refuse(
-                Reason.CONFIG_INVALID,
-                "the log names no agent with a model",
-                action="create the session with `session.updated` {agent, hands}, as `carpal run`",
-            )
+        try:
+            logged_agent(transcript.agent)
+        except Mistake as mistake:
+            return await self._without_agent(mistake)
         async with asyncio.TaskGroup() as group:
             claiming = group.create_task(self._calls.look_after())
             done = await self._loop(transcript)
@@ -91,7 +91,6 @@ class Runner:
         opening = [] if transcript.running else [New("session.status_running", {})]
         if transcript.harness != (name, kind.version):
             opening.append(New("context.harness", {"name": name, "version": kind.version}))
-        opening += [_passed_over(e) for e in transcript.malformed if e.position > transcript.told]
         opening += await self._unless_interrupted(self._learn_tools(transcript)) or []
         if opening:
             await self._driver.append(*opening)
@@ -102,6 +101,9 @@ class Runner:
             effect = await steps.next()
             while not isinstance(effect, Finish):
                 result = await self._perform(effect, models)
+                if isinstance(result, Finish):
+                    effect = result
+                    break
                 await self._saves.settle()
                 effect = await steps.next(result)
         finally:
@@ -110,15 +112,46 @@ class Runner:
 
     async def _finish(self, transcript: Transcript, effect: Finish) -> Done:
         processed = transcript.head if effect.through is None else effect.through
+        await self._tell_passed_over()
         # Those that came while the harness decided count as processed.
         await self._saves.settle()
         reason = {"type": effect.stop_reason, **effect.reason_more}
-        idle: Json = {"stop_reason": reason, "through": processed}
+        idle: Json = {"stop_reason": reason}
+        if effect.settled:
+            idle["through"] = processed
         if effect.details is not None:
             idle["stop_details"] = effect.details
         await self._driver.append(New("session.status_idle", idle))
         self._tell("idle", effect.stop_reason)
         return Done(processed)
+
+    async def _without_agent(self, mistake: Mistake) -> Done:
+        """The log's agent is none: that is said, and what waits is given up."""
+        transcript = self._driver.transcript
+        said = {
+            "type": "agent_invalid_error",
+            "message": f"the session's agent: {mistake}",
+            "retry_status": {"type": "exhausted"},
+        }
+        await self._driver.append(New("session.error", {"error": said}))
+        return await self._finish(transcript, Finish("retries_exhausted"))
+
+    async def _tell_passed_over(self) -> None:
+        """Events for what was appended to no effect, each told once."""
+        transcript = self._driver.transcript
+        news = [(e, "malformed_event_error", _MALFORMED) for e in transcript.malformed]
+        news += [(e, "confirmation_moot_error", why) for e, why in transcript.moot]
+        told = [_passed_over(*each) for each in news if each[0].position > transcript.told]
+        if told:
+            await self._driver.append(*told)
+
+    def _waiting(self) -> Finish | None:
+        """The end of a drive whose open calls all wait for a person."""
+        waiting = self._driver.transcript.waiting_calls()
+        if not waiting:
+            return None
+        ids = [call.call_id for call in waiting]
+        return Finish("requires_action", settled=False, reason_more={"event_ids": ids})
 
     async def _perform(self, effect: Effect, models: ModelCalls) -> object:
         self._driver.check_lease()
@@ -131,7 +164,7 @@ class Runner:
             case Execute():
                 self._tell("execute", "")
                 await self._calls.settle(effect.call_ids)
-                return None
+                return self._waiting()
             case ReadEvents():
                 return await self._driver.read(
                     after=effect.after,
@@ -181,8 +214,13 @@ class Runner:
         self._hub.tell(self._driver.session_id, moment)
 
 
-def _passed_over(entry: Entry) -> New:
-    message = f"event {entry.position} ({entry.type}) is not what its type says and is passed over"
-    status = {"type": "terminal"}
-    said = {"type": "malformed_event_error", "message": message, "retry_status": status}
-    return New("session.error", {"error": said})
+_MALFORMED = "it is not what its type says"
+
+
+def _passed_over(entry: Entry, kind: str, why: str) -> New:
+    said = {
+        "type": kind,
+        "message": f"event {entry.position} ({entry.type}) is passed over: {why}",
+        "retry_status": {"type": "terminal"},
+    }
+    return New("session.error", {"error": said, "passed_over": entry.position})

@@ -8,9 +8,14 @@ and you get the same answers.
 
 from typing import Any, Literal
 
+from brain.budget import Budget, read_amounts
 from brain.entries import KNOWN_TYPES, Call, Entry, Hand, ModelRequest, Save, check_content
+from brain.permissions import moot, read_decision, read_permission, undecided
 
 Json = dict[str, Any]
+
+RESTS = ("requires_action", "budget_reached")
+"""Stop reasons of a turn that is not over: it goes on once a person decided, or raised a limit."""
 
 
 class Transcript:
@@ -21,6 +26,7 @@ class Transcript:
         self.inherited = inherited
         self.head = 0
         self.agent: Json = {}
+        self.budget = Budget()
         self.harness = ("", "")
         """Name and version of the harness that drove last."""
         self.hand_specs: dict[str, Json] = {}
@@ -39,15 +45,21 @@ class Transcript:
         self.running = False
         """The newest status says that it runs."""
         self.told = 0
-        """Position of the newest `session.error`."""
+        """Events up to here that were passed over have been told."""
         self.idle_through = 0
         """Inputs up to here are settled: answered, or given up with a reason."""
+        self.rested = 0
+        """Position of the newest idle, if it waits for a person, or for a higher limit."""
+        self.changed = 0
+        """Position of the newest event that may end such a rest without deciding a call."""
         self.failures = 0
         """Model calls that failed since the last that did not."""
         self.unknown: list[Entry] = []
         """Events that must be understood and are not."""
         self.malformed: list[Entry] = []
         """Events whose data is not what their type says; they are passed over."""
+        self.moot: list[tuple[Entry, str]] = []
+        """Confirmations that decide nothing, and why."""
         self.last_reply: ModelRequest | None = None
         """The newest reply of the model."""
         self._asked: ModelRequest | None = None
@@ -94,6 +106,14 @@ class Transcript:
         """Calls without a result, oldest first."""
         return list(self._open.values())
 
+    def waits(self, call: Call) -> bool:
+        """Whether an open call must not run before a person decides."""
+        return undecided(call) and not self.not_inherited(call) and not self.stopped(call)
+
+    def waiting_calls(self) -> list[Call]:
+        """Open calls that wait for a person, oldest first."""
+        return [call for call in self._open.values() if self.waits(call)]
+
     def not_inherited(self, call: Call) -> bool:
         """Whether the call was open where this log parted: it is the other session's."""
         return call.position <= self.inherited
@@ -129,20 +149,28 @@ class Transcript:
         return False
 
     def has_work(self) -> bool:
-        """Whether a driver has anything to do."""
-        return bool(self.open_calls()) or self.wants_model() or self.running
+        """Whether a driver has anything to do.
+
+        Not while all that is open waits for a person, or the budget is reached, and nothing new
+        was said.
+        """
+        if self.running or len(self._open) > len(self.waiting_calls()):
+            return True
+        return self.wants_model() and not self.rested > self.changed
 
     def hand_of(self, call: Call) -> Hand | None:
         """The hand a call belongs to: a function of the log (design §5).
 
         The hand its name meant at the call's position, else the first that
         was provisioned for the name afterwards. It never moves to another.
+        Of a call that a person allowed, the position is that of their word:
+        it was sent nowhere before.
         """
         named = [h for h in self.hands.values() if h.name == call.hand and h.provisioned]
         for hand in reversed(named):
-            if hand.provisioned < call.position and not (0 < hand.ended < call.position):
+            if hand.provisioned < call.since and not (0 < hand.ended < call.since):
                 return hand
-        return next((h for h in named if h.provisioned > call.position), None)
+        return next((h for h in named if h.provisioned > call.since), None)
 
     def requested_hand(self, name: str) -> Hand | None:
         """A hand that was asked for and has no outcome yet."""
@@ -192,7 +220,12 @@ class Transcript:
         }
         if not all(isinstance(spec["type"], str) for spec in hands.values()):
             raise ValueError("a hand without a type")
+        if "agent" in entry.data:
+            self.budget.agree(agent.get("limits"))
+        if "limits" in entry.data:
+            self.budget.change(entry.data["limits"])
         self.agent, self.hand_specs = agent, hands
+        self.changed = entry.position
 
     def _on_session_status_running(self, entry: Entry) -> None:
         self.running = True
@@ -200,9 +233,11 @@ class Transcript:
     def _on_session_status_idle(self, entry: Entry) -> None:
         self.running = False
         self.idle_through = max(self.idle_through, entry.data.get("through", 0))
+        rests = entry.data.get("stop_reason", {}).get("type") in RESTS
+        self.rested = entry.position if rests else 0
 
     def _on_session_error(self, entry: Entry) -> None:
-        self.told = entry.position
+        self.told = max(self.told, entry.data.get("passed_over", 0))
 
     def _on_user_message(self, entry: Entry) -> None:
         self._on_system_message(entry)
@@ -211,9 +246,18 @@ class Transcript:
     def _on_system_message(self, entry: Entry) -> None:
         check_content(entry.data["content"])
         self.inputs.append(entry)
+        self.changed = entry.position
+
+    def _on_user_tool_confirmation(self, entry: Entry) -> None:
+        decision = read_decision(entry.data, entry.position)
+        call = self.calls.get(entry.data["tool_use_id"])
+        if why := moot(call, stopped=call is not None and self.stopped(call)):
+            self.moot.append((entry, why))
+        elif call is not None:
+            call.decision = decision
 
     def _on_user_interrupt(self, entry: Entry) -> None:
-        self.interrupted = entry.position
+        self.interrupted = self.changed = entry.position
 
     def _on_user_save(self, entry: Entry) -> None:
         hand = entry.data.get("hand", "")
@@ -236,11 +280,15 @@ class Transcript:
             self.failures += 1
         through = int(entry.data["through"])
         purpose = str(entry.data.get("purpose", "reply"))
-        request = ModelRequest(entry.id, entry.position, through, purpose)
+        reserved = read_amounts(entry.data.get("reserved") or {})
+        request = ModelRequest(entry.id, entry.position, through, purpose, reserved)
+        self.budget.reserve(reserved)
         self._asked = self.requests[entry.id] = request
 
     def _on_span_model_request_end(self, entry: Entry) -> None:
         request = self.requests[entry.data["model_request_start_id"]]
+        if not request.done:
+            self.budget.settle(entry.data, request.reserved)
         request.done = True
         request.failed = bool(entry.data.get("is_error"))
         request.stop_reason = entry.data.get("stop_reason") or ""
@@ -273,6 +321,7 @@ class Transcript:
             hand=data.get("hand", ""),
             input=data["input"],
             request_id=data["model_request_start_id"],
+            permission=read_permission(data.get("evaluated_permission")),
         )
         self._add_block(entry)
         self.calls[entry.id] = self._open[entry.id] = call
@@ -297,6 +346,7 @@ class Transcript:
         if call is not None:
             call.late = entry.data
             self.inputs.append(entry)
+            self.changed = entry.position
 
     def _on_hand_provision_requested(self, entry: Entry) -> None:
         data = entry.data

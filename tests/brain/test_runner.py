@@ -8,7 +8,6 @@ import pytest
 from brain.entries import New
 from brain.runner import Runner
 from carpal.errors import CarpalError
-from carpal.status import Reason
 from carpal.v1 import hand_pb2, session_pb2, types_pb2
 from tests.brain.said import Said, uses
 from tests.brain.stage import WAIT, Stage, emit
@@ -130,11 +129,31 @@ async def test_a_hand_nobody_offers_is_said_and_the_model_is_asked_all_the_same(
     assert model.asked == 1
 
 
-async def test_a_log_without_an_agent_is_not_driven(driven: Stage, model: Said) -> None:
-    await driven.driver.append(New("session.updated", {"agent": {"name": "a"}}))
-    with pytest.raises(CarpalError) as caught:
-        await run(driven, model)
-    assert caught.value.reason is Reason.CONFIG_INVALID
+@pytest.mark.parametrize(
+    ("agent", "says"),
+    [
+        ({"name": "a"}, "model: is missing"),
+        ({"model": "m", "limits": {"cents": 5}}, "limits.cents: is no key"),
+        ({"model": "m", "permissions": {"default": "ask"}}, "permissions.default: must be"),
+        ({"model": "m", "max_tokens": "many"}, "max_tokens: must be a whole number"),
+    ],
+)
+async def test_an_agent_with_a_mistake_is_said_and_the_session_goes_on_once_it_is_corrected(
+    driven: Stage, model: Said, agent: dict[str, Any], says: str
+) -> None:
+    await driven.driver.append(New("session.updated", {"agent": agent}))
+    await run(driven, model)
+    assert (await driven.kinds())[-2:] == ["session.error", "session.status_idle"]
+    error = (await driven.datas())[-2]["error"]
+    assert error["type"] == "agent_invalid_error"
+    assert says in error["message"]
+    assert (model.asked, driven.driver.transcript.has_work()) == (0, False)
+    await driven.driver.append(New("session.updated", {"agent": {"model": "m"}}))
+    said = {"content": [{"type": "text", "text": "now"}]}
+    await emit(driven.sessions, "sesn_1", "user.message", said)
+    await driven.driver.until(lambda t: t.wants_model())
+    await run(driven, model)
+    assert model.asked == 1
 
 
 async def test_a_drive_that_lost_its_lease_asks_the_model_nothing(
