@@ -131,6 +131,20 @@ class Save:
     """The hand's name; empty means the default one."""
 
 
+@dataclass(frozen=True)
+class Window:
+    """Where a context window was cut: up to there a text stands for the log."""
+
+    position: int
+    """Of the event that says so."""
+    through: int
+    """The last position that the text stands for; what comes after is read as it is."""
+    text: str
+    """What the model is given in its place."""
+    kind: str
+    """`summary`, `note`, or `omitted` when nobody could say what stood there."""
+
+
 @dataclass
 class ModelRequest:
     """One call of the model, and where its reply stands in the conversation."""

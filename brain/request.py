@@ -8,30 +8,38 @@ import hashlib
 import json
 from typing import Any
 
-from brain.context import whole
+from brain.context import cache
+from brain.context.conversation import Piece, joined
+from brain.context.policies import policy_of
+from brain.context.settings import MAX_TOKENS, settings
 from brain.effects import CallModel
 from brain.tools import offered
 from brain.transcript import Transcript
 
 Json = dict[str, Any]
 
-MAX_TOKENS = 8192
-"""Of a reply, where the agent says nothing."""
-
 
 def next_reply(transcript: Transcript) -> CallModel:
     """The call of the model that answers all the transcript has."""
+    chosen = settings(transcript.agent)
+    policy = policy_of(chosen)
+    request = parameters(transcript, policy.pieces(transcript, chosen))
+    return CallModel(request, policy=policy.NAME, through=transcript.head)
+
+
+def parameters(transcript: Transcript, pieces: list[Piece]) -> Json:
+    """A request's parameters, for messages that a context policy chose."""
     agent = transcript.agent
     request: Json = {
         "model": agent["model"],
         "max_tokens": agent.get("max_tokens") or MAX_TOKENS,
-        "messages": whole.messages(transcript),
+        "messages": joined(pieces),
     }
     if system := agent.get("system"):
         request["system"] = system
     if tools := offered(transcript):
         request["tools"] = tools
-    return CallModel(request, policy=whole.NAME, through=transcript.head)
+    return cache.marked(request)
 
 
 def canonical(request: Json) -> bytes:

@@ -6,7 +6,7 @@ The default hand's tools keep their own names; another hand's are
 
 from typing import Any
 
-from brain.context.whole import tool_name
+from brain.context.conversation import tool_name
 from brain.offers import tools_of, unfit
 from brain.transcript import Transcript
 from carpal.v1 import hand_pb2

@@ -9,7 +9,7 @@ and you get the same answers.
 from typing import Any, Literal
 
 from brain.budget import Budget, read_amounts
-from brain.entries import KNOWN_TYPES, Call, Entry, Hand, ModelRequest, Save, check_content
+from brain.entries import KNOWN_TYPES, Call, Entry, Hand, ModelRequest, Save, Window, check_content
 from brain.permissions import moot, read_decision, read_permission, undecided
 
 Json = dict[str, Any]
@@ -66,6 +66,8 @@ class Transcript:
         """The newest call of the model."""
         self._open: dict[str, Call] = {}
         self._given_up: dict[str, Call] = {}
+        self.window: Window | None = None
+        """Where the context window was cut last; None while nobody did."""
         self.last_time = 0.0
 
     def apply(self, entry: Entry) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from carpal import mounts
+from carpal.agent_context import Context, check_context
 from carpal.agent_mistakes import converted
 from carpal.errors import CarpalError
 from carpal.yaml_in import Mistake
@@ -112,8 +113,7 @@ class Agent(Struct, forbid_unknown_fields=True):
     tools: Tools | UnsetType = UNSET
     hands: dict[Name, HandPlan] = {}
     """The first one is the default one."""
-    context: dict[str, Any] | UnsetType = UNSET
-    """`policy`, and that policy's settings."""
+    context: Context | UnsetType = UNSET
     permissions: Permissions | UnsetType = UNSET
     limits: Limits | UnsetType = UNSET
 
@@ -148,7 +148,8 @@ def check(agent: Agent) -> None:
     """What no type says; Mistake names the key."""
     _check_thinking(agent)
     _check_hands(agent.hands)
-    _check_context(agent.context)
+    if agent.context:
+        check_context(agent.context)
     limits = agent.limits or Limits()
     if limits.output_tokens and limits.output_tokens < agent.max_tokens:
         raise Mistake(
@@ -195,11 +196,3 @@ def _after_field(message: str) -> str:
     """What is wrong, without the field's name, which the key says."""
     field, colon, problem = message.partition(": ")
     return f"{field.partition('.')[2] or field}: {problem}" if colon else message
-
-
-def _check_context(context: Json | UnsetType) -> None:
-    if context is UNSET:
-        return
-    policy = context.get("policy")
-    if not isinstance(policy, str) or not policy:
-        raise Mistake("is missing, or no text: the context policy's name", key="context.policy")

@@ -58,7 +58,18 @@ def test_an_agent_that_says_nothing_is_a_whole_one() -> None:
         ("thinking: {type: adaptive, budget_tokens: 2000}", "goes with type enabled, not adaptive"),
         ("limits: {dollars: 5}", "limits.dollars: is no key; there is model_requests"),
         ("limits: {output_tokens: 100}", "limits.output_tokens: is less than max_tokens, 8192"),
-        ("context: {at: 5}", "context.policy: is missing"),
+        ("context: {}", "context.policy: is missing"),
+        ("context: {policy: all}", "context.policy: must be compact or reset or retrieve or trim"),
+        ("context: {policy: trim, keep: 3}", "context.keep: is no key; there is policy, window_"),
+        (
+            "context: {policy: trim, summary_tokens: 900}",
+            "context.summary_tokens: is no setting of the policy trim, which has window_tokens",
+        ),
+        ("context: {policy: whole, at_tokens: 900}", "policy whole, which has no settings"),
+        (
+            "context: {policy: compact, at_tokens: 900, keep_tokens: 900}",
+            "context.keep_tokens: must be less than at_tokens, 900",
+        ),
         ("tools: {offer: bash}", "tools.offer: must be a list, and is 'bash'"),
         ("tools: {offer: []}", "tools.offer: must have >= 1 entries"),
         ("tools: {offer: [bash, 7]}", "tools.offer[1]: must be text, and is 7: put it in quotes"),
@@ -95,7 +106,7 @@ def test_what_a_session_is_given_is_read_back_as_the_agent_it_was() -> None:
         read_mapping(
             "name: fixer\nprovider: bedrock\nfallback_model: small\n"
             "thinking: {type: enabled, budget_tokens: 2048}\ntools: {offer: [bash]}\n"
-            "context: {policy: trim, keep: 3}\npermissions: {default: always_ask}\n"
+            "context: {policy: trim, keep_tokens: 3000}\npermissions: {default: always_ask}\n"
             "limits: {model_requests: 3}\n"
         ).data
     )

@@ -17,7 +17,7 @@ def test_it_holds_the_system_the_tools_and_everything_said() -> None:
     log.add("context.tools", {"hand": "build", "type": "process", "tools": [TOOL]})
     log.say("go")
     call = next_reply(log.transcript)
-    assert call.request["system"] == "be brief"
+    assert [block["text"] for block in call.request["system"]] == ["be brief"]
     assert [tool["name"] for tool in call.request["tools"]] == ["bash", "build__bash"]
     assert call.through == log.transcript.head
     assert digest(call.request) == digest(next_reply(log.transcript).request)

@@ -1,0 +1,97 @@
+"""The conversation as the model lived it, block by block: what every policy chooses from. Pure.
+
+A reply stands right after what it answered (`through`), even when messages
+came in while the model was writing. In a user turn tool results come first,
+as the Messages API wants them, then what people said meanwhile. What it would
+not take at all is made fit (`brain/context/fit.py`).
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from brain.context import fit
+from brain.context.tokens import estimate
+from brain.entries import Entry, ModelRequest
+from brain.transcript import Transcript
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One block of the conversation, and the event it is from."""
+
+    role: Literal["user", "assistant"]
+    position: int
+    block: Json
+
+    @cached_property
+    def tokens(self) -> int:
+        """About how many it takes."""
+        return estimate(self.block)
+
+
+def conversation(transcript: Transcript) -> list[Piece]:
+    """All of the window: what stands for the log before its cut, then the log as it is."""
+    window = transcript.window
+    pieces: list[Piece] = []
+    cut = 0
+    if window is not None:
+        cut = window.through
+        pieces.append(Piece("user", window.position, {"type": "text", "text": window.text}))
+    inputs = transcript.inputs
+    taken = bisect_right(inputs, cut, key=_position)
+    for reply in transcript.requests.values():
+        if reply.position <= cut or not reply.done or reply.failed or not reply.blocks:
+            continue
+        upto = bisect_right(inputs, reply.through, lo=taken, key=_position)
+        pieces += _user(inputs[taken:upto])
+        pieces += _reply(reply, transcript)
+        taken = upto
+    return pieces + _user(inputs[taken:])
+
+
+def joined(pieces: Iterable[Piece]) -> list[Json]:
+    """Messages API messages, roles alternating."""
+    turns: list[Json] = []
+    for piece in pieces:
+        if turns and turns[-1]["role"] == piece.role:
+            turns[-1]["content"].append(piece.block)
+        else:
+            turns.append({"role": piece.role, "content": [piece.block]})
+    return turns
+
+
+def tool_name(transcript: Transcript, hand: str, name: str) -> str:
+    """A tool's name for the model: the default hand's have no prefix."""
+    return fit.tool(name if hand in ("", transcript.default_hand) else f"{hand}__{name}")
+
+
+def _position(entry: Entry) -> int:
+    return entry.position
+
+
+def _user(entries: list[Entry]) -> list[Piece]:
+    results = [e for e in entries if e.type == "agent.tool_result"]
+    said = [e for e in entries if e.type != "agent.tool_result"]
+    pieces = [Piece("user", e.position, fit.result(e.data)) for e in results]
+    for entry in said:
+        blocks = fit.said(entry.data["content"])
+        pieces += [Piece("user", entry.position, block) for block in blocks]
+    return pieces
+
+
+def _reply(reply: ModelRequest, transcript: Transcript) -> list[Piece]:
+    made: list[tuple[int, Json]] = []
+    for entry in reply.blocks:
+        data = entry.data
+        if entry.type == "agent.tool_use":
+            name = tool_name(transcript, data.get("hand", ""), data["name"])
+            made.append((entry.position, fit.call(entry.id, name, data["input"])))
+        else:
+            made += [(entry.position, block) for block in data["content"]]
+    kept = {id(block) for block in fit.replied([block for _, block in made])}
+    return [Piece("assistant", at, block) for at, block in made if id(block) in kept]
