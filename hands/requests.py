@@ -80,6 +80,7 @@ def call(request: pb.ExecuteRequest, description: Description) -> Call:
         raise refuse(
             Reason.TOOL_NOT_FOUND,
             f"a {description.type} hand has no tool {request.name!r}; it has {names}",
+            field="name",
             tool=request.name,
         )
     if len(request.input) > INPUT_MAX:

@@ -250,7 +250,9 @@ class HandService:
         if name not in self._hands.types:
             there = ", ".join(sorted(self._hands.types)) or "none"
             raise refuse(
-                Reason.HAND_TYPE_NOT_FOUND, f"no hand type {name!r} here; there is {there}"
+                Reason.HAND_TYPE_NOT_FOUND,
+                f"no hand type {name!r} here; there is {there}",
+                field="type",
             )
         return self._hands.types[name]
 
@@ -271,7 +273,8 @@ class HandService:
             or row.state not in ("live", "lost")
             or driver.session_id not in self._journal.sessions_of(hand_id)
         ):
-            raise refuse(Reason.HAND_NOT_FOUND, f"no hand {hand_id!r} of this session here")
+            why = f"no hand {hand_id!r} of this session here"
+            raise refuse(Reason.HAND_NOT_FOUND, why, field="hand_id")
         self._fence(driver)
         return row
 
@@ -319,4 +322,4 @@ class HandService:
 
 def _gone(row: HandRow) -> Exception:
     why = f" ({row.reason})" if row.reason else ""
-    return refuse(Reason.HAND_GONE, f"hand {row.hand_id!r} is gone{why}")
+    return refuse(Reason.HAND_GONE, f"hand {row.hand_id!r} is gone{why}", field="hand_id")
