@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from hands.builtin.process import ProcessType
 from hands.builtin.supervised import SupervisedHand
 from hands.inside import tree
 from hands.isolation import bwrap, cgroups, probe, uids
+from tests.hands import hostile
 from tests.hands.place import PATIENCE, Place, open_place, until
 from tests.hands.test_service import provision, refused
 from tests.leftovers import nothing_orphaned
@@ -136,34 +138,44 @@ async def test_nothing_answers_from_outside_h38(box: Place) -> None:
     assert "3" in said, "its loopback alone"
 
 
-async def test_a_hostile_program_reaches_keeps_and_breaks_nothing_outside_its_hand(
-    box: Place, tmp_path: Path
+@pytest.mark.parametrize("bound", [pytest.param(True, marks=as_root), False])
+async def test_a_hostile_program_sees_reaches_keeps_and_breaks_nothing_outside_its_hand(
+    box: Place, tmp_path: Path, bound: bool
 ) -> None:
-    mine, other = await box.hand(), await box.hand()
-    assert await out(box, other, "umask 0; echo kept >secret; echo up") == "up\n"
-    folder = box.inventory.folder_of(other)
-    said = await out(
-        box,
-        mine,
-        f"cat {folder}/workspace/secret /run/carpal/../*/workspace/secret;"
-        " kill -9 1; kill -STOP 1; kill 1; kill -INT 1; kill -9 -1 2>/dev/null & wait;"
-        " echo x >/proc/sys/kernel/core_pattern; echo b >/proc/sysrq-trigger;"
-        " echo x >/usr/bin/bash; touch /opt/carpal/hands/supervisor.py /etc/passwd /x /dev/x;"
-        " cat /proc/1/mem /proc/1/environ; mknod d b 8 0; chroot / true; su; mount -t tmpfs x /mnt;"
-        " cp /bin/bash b; chmod u+s b; ./b -p -c 'id -u'; chown 0 b",
-    )
-    assert "kept" not in said
-    result = await box.sh(mine, "echo on")
-    assert result.content.endswith("on\n"), result
-    assert await out(box, other, "cat secret") == "kept\n"
-    # What it left in its folder gives nobody on the machine anything.
-    owned = {
-        path.lstat().st_uid for path in (box.inventory.folder_of(mine) / "workspace").rglob("*")
-    }
-    assert 0 not in owned or not ROOT
-    await box.release(mine)
+    config: dict[str, Any] = {}
+    workspace = tmp_path / "bound"
+    if bound:
+        workspace.mkdir()
+        os.chown(workspace, 12345, 12345)
+        config["workspace"] = str(workspace)
+    mine, other = await box.hand(keep_files=True, **config), await box.hand()
+    assert await out(box, other, f"umask 0; printf {hostile.SECRET} >secret; echo up") == "up\n"
+    anothers = box.inventory.folder_of(other) / "workspace/secret"
+    async with hostile.machine(tmp_path / "outside", anothers) as its:
+        its.told["sockets"].append(str(box.inventory.folder_of(other) / "socket"))
+        assert await hostile.let_loose(box, mine, its, "python3") == []
+        assert await out(box, other, "cat secret") == hostile.SECRET
+        await hostile.unharmed(its, box, mine, workspace if bound else None)
     await box.release(other)
-    assert not list((tmp_path / "state/hands").iterdir())
+    await nothing_orphaned(tmp_path / "state")
+
+
+async def test_what_a_hostile_program_is_kept_from_it_manages_where_there_is_no_sandbox(
+    tmp_path: Path,
+) -> None:
+    """That it manages nothing in a sandbox is no fault of the program's."""
+    async with (
+        open_place(tmp_path / "state") as place,
+        hostile.machine(tmp_path / "outside") as its,
+    ):
+        managed = await hostile.let_loose(place, await place.hand(), its, "python3", harms=False)
+        await until(lambda: len(its.came) == 4, "not all that was sent came")
+    assert {f"read {secret}" for secret in its.secrets} <= set(managed)
+    assert {"a folder outside", "another's process", "memory shared outside"} <= set(managed)
+    assert "another's environment" in managed
+    assert {f"connected {its.told['sockets'][0]}", "an abstract socket"} <= set(managed)
+    assert {f"dialled {list(its.told['addresses'][0])}"} <= set(managed)
+    assert f"signalled {its.told['pids'][0]}" in managed
 
 
 async def test_its_environment_is_on_no_command_line_of_the_machine(box: Place) -> None:

@@ -19,8 +19,13 @@ from hands.inside import tree
 from hands.isolation import uids
 from tests import images
 from tests.engine import Engine
+from tests.hands import hostile
+from tests.hands.bad_input import each_is_told_and_the_hand_stays_usable
 from tests.hands.container.conftest import box
 from tests.hands.place import Place, open_place, until
+
+PYTHON = "/opt/carpal/lib/loader --library-path /opt/carpal/lib /opt/carpal/bin/python3 -I -S"
+"""In a hand: the one brought along, by a line of bash."""
 
 
 async def test_an_image_without_python_serves_every_tool_with_the_python_brought_along(
@@ -61,6 +66,12 @@ async def test_a_config_that_cannot_be_is_refused_by_its_field_and_leaves_nothin
     assert words in str(refused.value)
     assert not engine.containers()
     assert not list(boxes.inventory.folder_of("").iterdir())
+
+
+async def test_whatever_a_container_hand_is_given_wrongly_is_told_by_its_field(
+    boxes: Place,
+) -> None:
+    await each_is_told_and_the_hand_stays_usable(boxes, "container", {"image": images.SHELL})
 
 
 async def test_no_engine_is_said_by_probe_and_by_provision(state: Path) -> None:
@@ -107,8 +118,7 @@ async def test_a_hand_has_no_rights_and_sees_nothing_of_the_machine_h37(
         assert f"/{os.getpid()}\n" not in await sh("ls -d /proc/[0-9]*")
         assert (await sh("cat /proc/net/dev | tail -n +3 | wc -l")).strip() == "1", "loopback"
         assert "exit code" in await sh("exec 3<>/dev/tcp/127.0.0.1/22")
-        ring = "/opt/carpal/lib/loader --library-path /opt/carpal/lib /opt/carpal/bin/python3 -I -S"
-        ring += " -c 'import ctypes; l = ctypes.CDLL(None, use_errno=True);"
+        ring = f"{PYTHON} -c 'import ctypes; l = ctypes.CDLL(None, use_errno=True);"
         ring += " print(l.syscall(425, 8, 0), ctypes.get_errno())'"
         assert await sh(ring) == "-1 1\n", "no io_uring"
 
@@ -117,6 +127,20 @@ async def test_the_supervisor_cannot_be_killed_from_inside(boxes: Place) -> None
     hand = await box(boxes)
     await boxes.sh(hand, "kill -9 1; kill -STOP 1; kill -TERM -1")
     assert (await boxes.sh(hand, "echo here")).content == "here\n"
+
+
+async def test_a_hostile_program_sees_reaches_keeps_and_breaks_nothing_outside_its_hand(
+    boxes: Place, engine: Engine, state: Path
+) -> None:
+    mine, other = await box(boxes, keep_files=True), await box(boxes)
+    await boxes.sh(other, f"umask 0; printf {hostile.SECRET} >secret")
+    anothers = state / "hands" / other / "workspace/secret"
+    async with hostile.machine(state.parent / "outside", anothers) as its:
+        its.told["sockets"] += [str(state / "hands" / other / "socket"), engine.url[7:]]
+        assert await hostile.let_loose(boxes, mine, its, PYTHON) == []
+        assert (await boxes.sh(other, "cat secret")).content == hostile.SECRET
+        await hostile.unharmed(its, boxes, mine)
+    assert len(engine.containers()) == 1, "another's"
 
 
 async def test_files_go_in_and_out_with_a_root_that_is_read_only_h20(boxes: Place) -> None:
