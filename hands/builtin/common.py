@@ -12,7 +12,7 @@ from carpal.status import Reason
 from hands.api import Order
 from hands.builtin.bound import Bound
 from hands.inside.schema import check
-from hands.inside.shell import ALWAYS
+from hands.inside.shell import ALL_MAX, ALWAYS, ONE_MAX
 from hands.isolation import disk, uids
 
 WORKSPACE: dict[str, Any] = {
@@ -68,7 +68,17 @@ def checked(
             raise invalid(f"config.env.{name}", "is the forwarder's: what may be reached is egress")
         if not isinstance(value, str) or "\0" in value:
             raise invalid(f"config.env.{name}", "must be a string without NUL")
+        if (size := _bytes(name, value)) > ONE_MAX:
+            raise invalid(f"config.env.{name}", f"has {size} bytes; one may have {ONE_MAX}")
+    size = sum(_bytes(name, value) for name, value in order.config.get("env", {}).items())
+    if size > ALL_MAX // 2:
+        raise invalid("config.env", f"has {size} bytes; all may have {ALL_MAX // 2}")
     return order.config
+
+
+def _bytes(name: str, value: str) -> int:
+    """As the kernel counts a variable."""
+    return len(f"{name}={value}".encode("utf-8", "surrogatepass")) + 1
 
 
 def check_limits(

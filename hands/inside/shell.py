@@ -16,12 +16,32 @@ from pathlib import Path
 from hands.inside import declared
 from hands.inside.declared import Environment
 
+_SHED = (
+    "__carpal_shed() ("
+    " set +eu; set -f; IFS=$' \\n';"
+    " for __carpal_most in 120000 30000 4000 500; do"
+    " for __carpal_name in $(builtin compgen -e); do"
+    " __carpal_value=$__carpal_name${{!__carpal_name}};"
+    " if (( ${{#__carpal_value}} > __carpal_most )); then"
+    " builtin printf '__carpal_large=%s\\0' \"$__carpal_name\";"
+    ' builtin export -n "$__carpal_name"; fi; done;'
+    " for __carpal_name in $(builtin declare -Fx); do"
+    ' __carpal_value=$(builtin declare -f "$__carpal_name");'
+    " if (( ${{#__carpal_value}} > __carpal_most )); then"
+    " builtin printf '__carpal_large=%s\\0' \"$__carpal_name\";"
+    ' builtin export -nf "$__carpal_name"; fi; done;'
+    " builtin command -p env -0 && builtin exit 0; done; builtin exit 1 );"
+)
+"""Where the exports are more than any program can be started with, `env` too: says them without
+the large ones, larger and smaller ones until the rest will do, and which ones these are."""
+
 _SCRIPT = (
+    f"{_SHED} "
     "__carpal_keep() {{ {{ set +x; }} 2>/dev/null;"
     ' [ -z "$__carpal_kept" ] || return 0;'
     " __carpal_kept=1;"
     " {{ builtin declare -Fx && if [ -s {state} ];"
-    " then builtin printf '\\0' && builtin command -p env -0;"
+    " then builtin printf '\\0' && {{ builtin command -p env -0 || __carpal_shed; }};"
     " else builtin printf '\\0' && builtin declare -px && builtin printf '\\0'; fi"
     " && builtin printf '%s\\0kept\\0' \"$PWD\"; }} 2>/dev/null >|{state} || :; }};"
     " __carpal_kept=;"
@@ -47,17 +67,22 @@ ALWAYS = {
 }
 """Set for every call, unless the hand's own commands exported another value."""
 
-_ONE_MAX = 128 * 1024 - 4096
-_ALL_MAX = 1024 * 1024
-"""Bytes the kernel lets one variable, and all of them, have; past it nothing starts any more."""
+ONE_MAX = 128 * 1024 - 4096
+ALL_MAX = 1024 * 1024
+"""Bytes one variable, and all of them, may have here. Past what the kernel takes, which is little
+more of one and twice as much of all, no program starts any more."""
 _SHOWN = 500
-"""Characters of a path that a result tells."""
+"""Characters of a path or a name that a result tells."""
+_NAMED = 20
+"""Names of what was not carried over that a result tells."""
 _STATE_MAX = 16 * 1024 * 1024
 """Bytes read of what the shell wrote down; beyond, it counts as ended abruptly."""
 _NOT_CARRIED = {b"_", b"SHLVL", b"SHELLOPTS", b"BASHOPTS"}
 """Each shell has its own; options such as -e are no exports, even where they are exported."""
 _FUNCTION = b"BASH_FUNC_"
 """How the name of an exported function begins."""
+_LARGE = b"__carpal_large"
+"""What `_SHED` calls a record with the name of what it left out."""
 _NEEDED = {
     _FUNCTION + f"{name}%%".encode(): name
     for name in ("[", ":", "builtin", "exit", "return", "set", "trap")
@@ -90,7 +115,7 @@ class Shell:
         """The arguments and environment of the call's bash; and what to tell of a changed cwd."""
         note = ""
         if why := _unusable(self.cwd):
-            note = f"{_short(self.cwd)} {why}; cwd reset to {self._workspace}"
+            note = f"{_short(str(self.cwd))} {why}; cwd reset to {self._workspace}"
             self.cwd = self._workspace
         self._state.unlink(missing_ok=True)
         self._command.unlink(missing_ok=True)
@@ -119,23 +144,25 @@ class Shell:
         environment: Environment = {}
         dropped: list[str] = []
         needed: list[str] = []
-        room = _ALL_MAX
-        for name, value in exported.items():
+        room = ALL_MAX
+        if left_out := exported.pop(_LARGE, b""):
+            dropped += left_out.decode("utf-8", "replace").splitlines()
+        for name, value in sorted(exported.items(), key=_size):  # the small ones have their room
             if name in _NOT_CARRIED or name.startswith(b"__carpal"):
                 continue
             if name in _NEEDED:
                 needed.append(_NEEDED[name])
                 continue
-            size = len(name) + 1 + len(value)
-            room -= size
-            if size > _ONE_MAX or room < 0:
+            size = _size((name, value))
+            if size > min(ONE_MAX, room):
                 dropped.append(name.decode("utf-8", "replace"))
-            else:
-                environment[name] = value
+                continue
+            room -= size
+            environment[name] = value
         self.environment = environment
         cwd = records[-3]
         self.cwd = Path(os.fsdecode(cwd)) if cwd.startswith(b"/") else self.cwd
-        notes = [f"too large to carry over: {', '.join(dropped)}"] if dropped else []
+        notes = [f"too large to carry over: {_listed(dropped)}"] if dropped else []
         if needed:
             notes.append(f"functions not carried over, for they hide builtins: {', '.join(needed)}")
         return "; ".join(notes)
@@ -143,8 +170,9 @@ class Shell:
     def _exported(self, functions: bytes, *told: bytes) -> Environment:
         """What the shell said that it exports. Raises ValueError for what is not understood."""
         if functions:
-            variables = (record.partition(b"=") for record in told)
-            return {name: value for name, equals, value in variables if equals}
+            variables = [record.partition(b"=") for record in told]
+            large = b"\n".join(value for name, _, value in variables if name == _LARGE)
+            return {name: value for name, equals, value in variables if equals} | {_LARGE: large}
         as_they_came = {
             name: value
             for name, value in self.environment.items()
@@ -180,6 +208,15 @@ def _unusable(folder: Path) -> str:
     return "" if os.access(folder, os.X_OK) else "cannot be entered: permission denied"
 
 
-def _short(folder: Path) -> str:
-    text = str(folder)
+def _size(variable: tuple[bytes, bytes]) -> int:
+    return sum(map(len, variable)) + 2  # as the kernel counts, with = and the end
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(_short(name) for name in names[-_NAMED:])
+    more = len(names) - _NAMED
+    return f"{shown}, and {more} more" if more > 0 else shown
+
+
+def _short(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]}…{text[-_SHOWN // 2 :]}"

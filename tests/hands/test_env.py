@@ -42,6 +42,30 @@ async def test_a_variable_that_cannot_be_is_refused_by_its_field(
     assert caught.value.fields["field"] == f"config.env.{name}"
 
 
+@pytest.mark.parametrize(
+    ("env", "field"),
+    [
+        ({"SMALL": "x", "BIG": "x" * 200_000}, "config.env.BIG"),
+        ({"BIG": "é" * 70_000}, "config.env.BIG"),
+        ({f"A{n}": "x" * 60_000 for n in range(12)}, "config.env"),
+    ],
+)
+async def test_an_environment_no_program_starts_with_is_refused_by_its_field(
+    env: dict[str, str], field: str, box: Place
+) -> None:
+    with pytest.raises(CarpalError) as caught:
+        await box.hand(env=env)
+    assert caught.value.reason is Reason.INVALID_FIELD
+    assert caught.value.fields["field"] == field
+    assert "bytes" in caught.value.message
+
+
+async def test_the_largest_environment_that_may_be_is_had_by_every_call(box: Place) -> None:
+    hand = await box.hand(env={f"A{n}": "x" * 120_000 for n in range(4)})
+    for _ in range(2):
+        assert (await box.sh(hand, "env | grep -c ^A")).content == "4\n"
+
+
 @pytest.mark.skipif(bool(_PROBLEM), reason=_PROBLEM or "none")
 async def test_a_variable_that_leads_to_the_forwarder_is_refused_by_its_field(
     tmp_path: Path,

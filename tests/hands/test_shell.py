@@ -270,6 +270,37 @@ async def test_a_variable_too_large_to_carry_over_is_left_out_and_said_so_h26(
     assert (await place.sh(hand, "echo ${#BIG} $B")).content == "0 1\n"
 
 
+@pytest.mark.parametrize("functions", ["", "f() { echo f; }; export -f f; "])
+@pytest.mark.parametrize(
+    ("large", "dropped"),
+    [
+        ("export BIG=$(head -c 200000 /dev/zero | tr '\\0' x)", "BIG"),
+        ("export BIG=$(printf 'é%.0s' $(seq 100000))", "BIG"),
+        (
+            "x=$(head -c 99999 /dev/zero | tr '\\0' x); for n in {1..40}; do export BIG$n=$x; done",
+            "BIG40",
+        ),
+        ("eval \"BIG() { : $(head -c 200000 /dev/zero | tr '\\0' x); }\"; export -f BIG", "BIG"),
+    ],
+    ids=["one", "letters of two bytes", "all together", "function"],
+)
+async def test_exports_past_what_the_kernel_takes_are_left_out_by_name_and_all_else_goes_on_h26(
+    large: str, dropped: str, functions: str, place: Place, hand: str
+) -> None:
+    exports = f"export SMALL=$'two\\nlines'; {functions}cd /"
+    result = await place.sh(hand, f"{exports}; {large}")
+    assert "[too large to carry over: " in result.content
+    said = result.content.rpartition("over: ")[2].rstrip("]")
+    assert dropped in said
+    assert "SMALL" not in said
+    assert len(result.content) < 1000
+    for _ in range(2):
+        after = await place.sh(hand, 'pwd; echo "$SMALL"; env | grep -c ^HOME; f || true')
+        assert after.content.startswith("/\ntwo\nlines\n1\n")
+        if functions:
+            assert after.content == "/\ntwo\nlines\n1\nf\n"
+
+
 async def test_whatever_ends_a_shell_the_next_call_works_h27(place: Place, hand: str) -> None:
     for command, code in {
         "exit 3": 3,
