@@ -27,6 +27,8 @@ from hands.saves import Saves
 
 log = logging.getLogger(__name__)
 
+_END_LIMIT = 10.0
+"""Seconds for releases under way when the daemon ends; the next one goes on with the rest."""
 _DRAINED = "drained"
 """Note in the journal: why no new hands are taken; empty when they are."""
 
@@ -178,6 +180,10 @@ class Inventory:
         self.saves.detach()
         for task in self._tasks.values():
             task.cancel()
+        if releases := set(self._releases.values()):
+            _, left = await asyncio.wait(releases, timeout=_END_LIMIT)
+            for late in left:
+                late.cancel()
         for keeper in self.keepers.values():
             await keeper.detach()
         await self._remains.close()

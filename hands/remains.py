@@ -20,6 +20,10 @@ from hands.journal import CallRow, Journal
 
 log = logging.getLogger(__name__)
 
+_KILL_LIMIT = 30.0
+"""Seconds to wait for what a hand left to be dead; a type of ours gives up after half of that."""
+_CLOSE_LIMIT = 5.0
+"""Seconds for a hand type to leave off, when the daemon ends."""
 RESISTS = "what it started resists, and may still run"
 """Said of what could not be killed; never that it is dead."""
 
@@ -32,7 +36,8 @@ class Remains:
         self._journal = journal
         self._types = types
         self.folder = folder
-        self._killing: set[asyncio.Task[bool]] = set()
+        self._killing: dict[tuple[str, str], asyncio.Task[None]] = {}
+        """What is being killed, by type and hand: once at a time, whoever waits for it."""
 
     def folder_of(self, hand_id: str) -> Path:
         """A hand's own folder."""
@@ -50,7 +55,26 @@ class Remains:
         return {call_id: kept.without(result) for call_id, result in left.items()}
 
     async def kill(self, type_name: str, hand_id: str) -> None:
-        """Kill what is left of a hand. Raises whatever its type does when something resists."""
+        """Kill what is left of a hand. Raises whatever its type does when something resists.
+
+        TimeoutError, which is an OSError, after a bounded wait; it goes on all the same.
+        """
+        killing = self._begin_to_kill(type_name, hand_id)
+        done, _ = await asyncio.wait({killing}, timeout=_KILL_LIMIT)
+        if not done:
+            killing.add_done_callback(_tell)
+            raise TimeoutError(f"after {_KILL_LIMIT:g} s {RESISTS}")
+        killing.result()
+
+    def _begin_to_kill(self, type_name: str, hand_id: str) -> asyncio.Task[None]:
+        key = (type_name, hand_id)
+        if key not in self._killing:
+            killing = asyncio.create_task(self._kill(type_name, hand_id))
+            self._killing[key] = killing
+            killing.add_done_callback(lambda _: self._killing.pop(key))
+        return self._killing[key]
+
+    async def _kill(self, type_name: str, hand_id: str) -> None:
         folder = self.folder_of(hand_id)
         if type_name in self._types:
             await self._types[type_name].reap(hand_id, folder)
@@ -61,20 +85,18 @@ class Remains:
     async def reap(self, type_name: str, hand_id: str, limit: float | None = None) -> bool:
         """Kill what is left of a hand; whether all of it was dead within `limit` seconds.
 
-        What takes longer goes on to its end all the same, until `close`.
+        Without `limit` the wait is bounded too. What takes longer goes on to its end all the
+        same, until `close`.
         """
-        killing = asyncio.create_task(self._try_to_kill(type_name, hand_id))
-        self._killing.add(killing)
-        killing.add_done_callback(self._killing.discard)
-        done, _ = await asyncio.wait({killing}, timeout=limit)
+        killing = self._begin_to_kill(type_name, hand_id)
+        within = _KILL_LIMIT if limit is None else limit
+        done, _ = await asyncio.wait({killing}, timeout=within)
         if not done:
             log.warning("a hand's remains take long to kill", extra={"hand_id": hand_id})
+            killing.add_done_callback(_tell)
             return False
-        return killing.result()
-
-    async def _try_to_kill(self, type_name: str, hand_id: str) -> bool:
         try:
-            await self.kill(type_name, hand_id)
+            killing.result()
         except Exception as error:  # it resists, or that is a hand type's own bug
             about = {"hand_id": hand_id, "type": type_name, "why": str(error)}
             log.warning("a hand's remains resist", exc_info=True, extra=about)
@@ -83,9 +105,13 @@ class Remains:
 
     async def close(self) -> None:
         """The daemon ends: the next one kills what is left."""
-        for killing in self._killing:
-            killing.cancel()
-        await asyncio.gather(*self._killing, return_exceptions=True)
+        killing = set(self._killing.values())
+        for each in killing:
+            each.cancel()
+        if killing:
+            _, left = await asyncio.wait(killing, timeout=_CLOSE_LIMIT)
+            if left:
+                log.warning("hand types do not leave off killing", extra={"hands": len(left)})
 
     async def remove(self, hand_id: str) -> None:
         """Remove a folder nobody needs; one that resists must not keep the rest from going on."""
@@ -115,3 +141,9 @@ class Remains:
         self._journal.terminal(
             call.hand_id, call.call_id, result.outcome, message.SerializeToString()
         )
+
+
+def _tell(killing: asyncio.Task[None]) -> None:
+    """How it went after all, when nobody waits for that any more."""
+    if not killing.cancelled() and (error := killing.exception()):
+        log.warning("a hand's remains resist", exc_info=error, extra={"why": str(error)})

@@ -185,7 +185,8 @@ async def open_place(
                 folder = state / "hands" / row.hand_id
                 tree.kill_marked(mark(folder))
                 if process is not None:
-                    await process.reap(row.hand_id, folder)  # what a sandbox has besides
+                    async with asyncio.timeout(PATIENCE):
+                        await process.reap(row.hand_id, folder)  # what a sandbox has besides
                     disk.unmount_below(folder)
         journal.close()
 

@@ -4,23 +4,26 @@ import asyncio
 import os
 import signal
 import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO
 
 import pytest
 
 from carpal.errors import CarpalError
+from carpal.hand_mark import mark
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import types_pb2
-from hands import keeper
+from hands import inventory, keeper, remains
 from hands.blobs import Blobs
 from hands.builtin.process import ProcessType
 from hands.inside import tree
 from hands.isolation import probe
 from hands.journal import Journal
 from tests.hands.place import PATIENCE, Place, let_go, open_place, until
-from tests.pace import SCALE
+from tests.pace import AT_ONCE, SCALE
 
 _NO_SANDBOX = probe.problem()
 
@@ -95,25 +98,57 @@ async def test_a_lost_hand_of_which_something_resists_ends_no_daemon_and_is_not_
 
 
 class Slow(ProcessType):
-    """Hands that are killed no sooner than the test says."""
+    """Hands that are killed no sooner than the test says, also when that is cancelled."""
 
     def __init__(self) -> None:
         super().__init__(sandbox="off")
-        self.go, self.killed = asyncio.Event(), asyncio.Event()
+        self.asked, self.go, self.killed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def reap(self, hand_id: str, folder: Path) -> int:
-        await self.go.wait()
+        self.asked.set()
+        while not self.go.is_set():
+            try:
+                await self.go.wait()
+            except asyncio.CancelledError:
+                continue
         killed = await super().reap(hand_id, folder)
         self.killed.set()
         return killed
 
 
-async def test_a_lost_hand_that_is_slow_to_kill_is_killed_all_the_same_after_that_was_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
+    """Its hands, which nobody waits long for; killed at the end, also when the test fails."""
+    monkeypatch.setattr(remains, "_KILL_LIMIT", 0.2)
+    monkeypatch.setattr(remains, "_CLOSE_LIMIT", 0.05)
+    monkeypatch.setattr(inventory, "_END_LIMIT", 0.05)
     monkeypatch.setattr(keeper, "_REAP_LIMIT", 0.05)
     kind = Slow()
-    async with open_place(tmp_path / "s", process=kind) as place:
+    yield kind
+    kind.go.set()
+
+
+@asynccontextmanager
+async def ended_in_time(state: Path, slow: Slow) -> AsyncIterator[Place]:
+    """A service whose end takes no longer than it may, whatever becomes of its hands."""
+    try:
+        async with asyncio.timeout(None) as limit:
+            async with open_place(state, process=slow, end=False) as place:
+                try:
+                    yield place
+                finally:
+                    limit.reschedule(asyncio.get_running_loop().time() + AT_ONCE)
+    finally:
+        slow.go.set()
+        for folder in (state / "hands").iterdir():
+            tree.kill_marked(mark(folder))
+
+
+async def test_a_lost_hand_that_is_slow_to_kill_is_killed_all_the_same_after_that_was_told(
+    tmp_path: Path, slow: Slow
+) -> None:
+    kind = slow
+    async with ended_in_time(tmp_path / "s", kind) as place:
         hand = await place.hand()
         call = place.begin(place.request(hand, command="sleep 61 & echo $!; wait"))
         outlives = int(await call.output())
@@ -125,6 +160,53 @@ async def test_a_lost_hand_that_is_slow_to_kill_is_killed_all_the_same_after_tha
         async with asyncio.timeout(PATIENCE):
             await kind.killed.wait()
         assert not tree.find(outlives)
+
+
+async def test_a_daemon_ends_while_what_a_lost_hand_left_is_never_dead(
+    tmp_path: Path, slow: Slow
+) -> None:
+    async with ended_in_time(tmp_path / "s", slow) as place:
+        hand = await place.hand()
+        os.kill(place.supervisor(hand), signal.SIGKILL)
+        await slow.asked.wait()
+
+
+async def test_a_daemon_ends_while_a_release_waits_for_what_is_never_dead(
+    tmp_path: Path, slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remains, "_KILL_LIMIT", 3600.0)
+    async with ended_in_time(tmp_path / "s", slow) as place:
+        hand = await place.hand()
+        releasing = asyncio.create_task(place.release(hand))
+        await slow.asked.wait()
+        assert not releasing.done()
+    await asyncio.wait({releasing})
+
+
+async def test_a_hand_that_is_never_dead_keeps_no_daemon_from_starting_and_is_not_said_to_be_dead(
+    tmp_path: Path, slow: Slow
+) -> None:
+    async with open_place(tmp_path / "s", process=slow, end=False) as place:
+        hand = await place.hand()
+        os.kill(place.supervisor(hand), signal.SIGKILL)
+    async with ended_in_time(tmp_path / "s", slow) as place:
+        row = place.journal.hand(hand)
+        assert row is not None
+        assert row.state == "lost"
+        assert "may still run" in row.reason
+
+
+async def test_a_release_of_what_does_not_die_says_so_in_time_and_may_be_asked_again(
+    tmp_path: Path, slow: Slow
+) -> None:
+    async with ended_in_time(tmp_path / "s", slow) as place:
+        hand = await place.hand()
+        for _ in range(2):
+            with pytest.raises(OSError, match="may still run"):
+                await place.release(hand)
+        slow.go.set()
+        assert await place.release(hand)
+        assert state_of(place, hand) == "released"
 
 
 async def test_a_hand_of_which_something_resists_keeps_no_daemon_from_starting(
