@@ -197,13 +197,14 @@ async def test_a_hand_that_is_never_dead_keeps_no_daemon_from_starting_and_is_no
 
 
 async def test_a_release_of_what_does_not_die_says_so_in_time_and_may_be_asked_again(
-    tmp_path: Path, slow: Slow
+    tmp_path: Path, slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ended_in_time(tmp_path / "s", slow) as place:
         hand = await place.hand()
         for _ in range(2):
             with pytest.raises(OSError, match="may still run"):
                 await place.release(hand)
+        monkeypatch.setattr(remains, "_KILL_LIMIT", PATIENCE)
         slow.go.set()
         assert await place.release(hand)
         assert state_of(place, hand) == "released"
