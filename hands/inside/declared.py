@@ -4,34 +4,30 @@ It prints what it would read again, so a value is a word with quotes. No part of
 is slow, whatever the text: code in the hand may have written another.
 """
 
+import functools
 import re
 
 Environment = dict[bytes, bytes]
 
-# Compiled where they are used, and kept by `re`: a hand is ready sooner.
-_FLAGS = re.VERBOSE | re.DOTALL
-_VALUE = rb"""
-      \$'  (?P<escaped> [^'\\]*+ (?:\\.[^'\\]*+)*+ ) '
-    | "    (?P<double>  [^"\\]*+ (?:\\.[^"\\]*+)*+ ) "
-    | '    (?P<single>  [^']*+ ) '
-    | (?P<bare> [^$"'\\\n]++ | \$(?!') )
+_QUOTED = rb"""
+      \$'  %s [^'\\]*+ (?:\\.[^'\\]*+)*+ ) '
+    | "    %s [^"\\]*+ (?:\\.[^"\\]*+)*+ ) "
+    | '    %s [^']*+ ) '
 """
-"""Of an array, it is a part of one."""
-_LINE = (
-    rb"""
+_LINE = rb"""
     declare [ ] -(?P<attributes> \w+ ) [ ] (?P<name> [^=\n]+ )
-    (?: = (?P<value> (?:%s)*+ ) )? \n
-"""
-    % _VALUE
+    (?: = (?: (?P<value> %s ) | (?P<array> (?: %s | [^$"'\\\n]++ | \$(?!') )++ ) ) )? \n
+""" % (
+    _QUOTED % (b"(?P<escaped>", b"(?P<double>", b"(?P<single>"),
+    _QUOTED % (b"(?:", b"(?:", b"(?:"),
 )
-_ESCAPE = rb"\\([0-7]{1,3}|.)"
 _LETTERS = dict(zip(b"abtnvfrEe\\'\"?", b"\a\b\t\n\v\f\r\x1b\x1b\\'\"?", strict=True))
 
 
 def environment(text: bytes) -> Environment:
     """What programs get of it. Raises ValueError when it is not what bash prints."""
     found: Environment = {}
-    declaration = re.compile(_LINE, _FLAGS)
+    declaration = _declaration()
     at = 0
     while at < len(text):
         line = declaration.match(text, at)
@@ -39,9 +35,18 @@ def environment(text: bytes) -> Environment:
             raise ValueError(f"not a declaration: {text[at : at + 40]!r}")
         at = line.end()
         # Without a value there is nothing yet to export, and arrays have no form to be exported in.
-        if line["value"] is not None and not set(line["attributes"]) & set(b"aA"):
-            found[line["name"]] = _meant(line["value"])
+        if not set(line["attributes"]) & set(b"aA"):
+            if line["array"] is not None:
+                raise ValueError(f"not one word: {line['array'][:40]!r}")
+            if line["value"] is not None:
+                found[line["name"]] = _meant(line)
     return found
+
+
+@functools.cache
+def _declaration() -> re.Pattern[bytes]:
+    """Compiled by the first who needs it: a hand is ready sooner."""
+    return re.compile(_LINE, re.VERBOSE | re.DOTALL)
 
 
 def is_name(name: bytes) -> bool:
@@ -49,15 +54,13 @@ def is_name(name: bytes) -> bool:
     return re.fullmatch(rb"[A-Za-z_]\w*+", name) is not None
 
 
-def _meant(value: bytes) -> bytes:
-    word = re.fullmatch(_VALUE, value, _FLAGS)
-    if word is None:
-        raise ValueError(f"not one word: {value[:40]!r}")
-    if word["escaped"] is not None:
-        return re.sub(_ESCAPE, _byte, word["escaped"], flags=re.DOTALL)
-    if word["double"] is not None:
-        return re.sub(rb'\\([$`"\\])', rb"\1", word["double"])
-    return word["single"] or word["bare"] or b""
+def _meant(line: re.Match[bytes]) -> bytes:
+    escaped, double, single = line.group("escaped", "double", "single")
+    if escaped is not None:
+        return re.sub(rb"\\([0-7]{1,3}|.)", _byte, escaped, flags=re.DOTALL)
+    if double is not None:
+        return re.sub(rb'\\([$`"\\])', rb"\1", double) if b"\\" in double else double
+    return single or b""
 
 
 def _byte(escape: re.Match[bytes]) -> bytes:
