@@ -5,20 +5,17 @@ hand pack it after the calls before, and says in the log what became of it.
 """
 
 import asyncio
-import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import click
 
-from carpal.errors import invalid, refuse
+from carpal.errors import refuse
+from carpal.operator import blob_out
 from carpal.operator.asking import checked, get_session, run
 from carpal.operator.connection import Found, Operator, operator_options
 from carpal.operator.events import data_of, printable
-from carpal.operator.files_out import content
 from carpal.operator.follow import follow
 from carpal.operator.inbox import send_save
 from carpal.operator.outcome import DONE
@@ -65,12 +62,13 @@ def save(*, found: Found, session_id: str, hand: str, out: Path | None, as_json:
     """
 
     async def main(operator: Operator) -> int:
-        _check_new(out)
+        if out is not None:
+            blob_out.check_new(out)
         await get_session(operator, session_id)  # it may be unknown, and then nothing is sent
         saved = await _saved(operator, session_id, hand)
         digest = str(saved.get("blob", "")).removeprefix(_PREFIX)
         if out is not None:
-            await _write(operator, digest, out)
+            await blob_out.write(operator, digest, out)
         told = {
             "session_id": session_id,
             "hand_id": saved.get("hand_id"),
@@ -108,37 +106,3 @@ async def _saved(operator: Operator, session_id: str, hand: str) -> dict[str, An
     if answer.type == "hand.save_failed":
         raise refuse(Reason.SAVE_FAILED, f"not saved: {data.get('message')}")
     return data
-
-
-def _check_new(out: Path | None) -> None:
-    """Before anything is asked for: the file can be made."""
-    if out is None:
-        return
-    if out.exists():
-        raise invalid("--out", f"{out} is there; name a new file")
-    if not out.parent.is_dir():
-        raise invalid("--out", f"{out.parent} is not there; make it first")
-
-
-async def _write(operator: Operator, digest: str, out: Path) -> None:
-    found = hashlib.sha256()
-    with _new(out) as file:
-        async for data in content(operator, digest):
-            found.update(data)
-            file.write(data)
-        if found.hexdigest() != digest:
-            raise refuse(Reason.DATA_CORRUPT, f"the archive has another digest than {digest}")
-
-
-@contextmanager
-def _new(out: Path) -> Iterator[IO[bytes]]:
-    """A new file, which does not stay when the block fails. INVALID_FIELD when it cannot be."""
-    try:
-        with out.open("xb") as file:
-            try:
-                yield file
-            except BaseException:
-                out.unlink(missing_ok=True)
-                raise
-    except OSError as error:
-        raise invalid("--out", f"{out} cannot be written: {error.strerror}") from None

@@ -8,6 +8,7 @@ import click
 from carpal.client import rpc_errors
 from carpal.errors import refuse
 from carpal.operator import (
+    blob_out,
     exporting,
     files,
     importing,
@@ -47,6 +48,7 @@ for _command in (
     redacting.redact,
     retention.retention,
     saving.save,
+    blob_out.blob,
 ):
     session.add_command(_command)
 

@@ -1,4 +1,4 @@
-"""`carpal session save`: asked for in the log, and answered by it."""
+"""`carpal session save`: asked for in the log, and answered by it; and `blob`, which writes out."""
 
 import asyncio
 import hashlib
@@ -25,6 +25,13 @@ async def server(tmp_path: Path) -> AsyncIterator[Serving]:
     async with real_sessiond(tmp_path) as server:
         await create(server)
         yield server
+
+
+async def put(server: Serving) -> None:
+    """The archive as a blob."""
+    info = types_pb2.BlobInfo(digest=DIGEST.digest(), size=len(CONTENT))
+    request = session_pb2.PutBlobRequest(info=info, workspace="default", data=CONTENT)
+    await (await server.brain("b")).PutBlob(iter([request]))
 
 
 async def answered(
@@ -58,10 +65,7 @@ async def _asked(brain: "session_pb2_grpc.SessionAsyncStub") -> types_pb2.Event:
 async def test_it_prints_what_mounts_the_workspace_and_writes_the_archive(
     server: Serving, carpal: Command, tmp_path: Path
 ) -> None:
-    brain = await server.brain("b")
-    info = types_pb2.BlobInfo(digest=DIGEST.digest(), size=len(CONTENT))
-    put = session_pb2.PutBlobRequest(info=info, workspace="default", data=CONTENT)
-    await brain.PutBlob(iter([put]))
+    await put(server)
     out = tmp_path / "w.tar"
     words = ("session", "save", SESSION, "--hand", "shell", "--out", str(out), "--json")
     data = SAVED | {"blob": f"sha256:{DIGEST.hexdigest()}"}
@@ -107,3 +111,27 @@ async def test_wrong_use_sends_nothing(server: Serving, carpal: Command, tmp_pat
         assert said in ended.stderr
     assert (await carpal("session", "save", "sesn_none")).code == 5
     assert not [e for e in await events_of(server) if e.type == "user.save"]
+
+
+@pytest.mark.parametrize("name", ["sha256:", "tar:", ""])
+async def test_a_blob_is_written_out_by_its_name(
+    server: Serving, carpal: Command, tmp_path: Path, name: str
+) -> None:
+    await put(server)
+    blob, out = f"{name}{DIGEST.hexdigest()}", tmp_path / "b"
+    assert (await carpal("session", "blob", blob, "--out", str(out))).code == 0
+    assert out.read_bytes() == CONTENT
+    assert (await carpal("session", "blob", blob, "--out", "-")).stdout == CONTENT.decode()
+    again = await carpal("session", "blob", blob, "--out", str(out))
+    assert (again.code, out.read_bytes()) == (2, CONTENT)
+
+
+async def test_a_blob_that_is_none_leaves_no_file(
+    server: Serving, carpal: Command, tmp_path: Path
+) -> None:
+    out = tmp_path / "b"
+    for blob, code, said in (("0" * 64, 5, "no blob"), ("sha256:12", 2, "BLOB: must be")):
+        ended = await carpal("session", "blob", blob, "--out", str(out))
+        assert ended.code == code, ended
+        assert said in ended.stderr
+        assert not out.exists()

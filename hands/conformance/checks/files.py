@@ -162,6 +162,20 @@ async def swapped(bench: Bench) -> None:
         must(_PLAIN not in (await _read(hand, "d/passwd")).text, "what is outside was read")
 
 
+@files("h39", "h16", needs=("shell",))
+async def swapped_to_write(bench: Bench) -> None:
+    """A folder that becomes a link out while it is written to has nothing written outside."""
+    hand = await bench.hand()
+    out = f"{_TMP}/carpal-{number()}"
+    await hand.sh(f"mkdir mine {out}; ln -s mine d")
+    swapping = f"while :; do ln -sfn mine d; ln -sfn {out} d; done"
+    await hand.sh(f"({swapping}) >/dev/null 2>&1 & :")
+    for index in range(40):
+        await _write(hand, f"d/{index}", "x")
+    written = await hand.sh(f"ls {out} | wc -l; rm -r {out}")
+    equal("files outside", written.text.split()[0], "0")
+
+
 @files("h39", needs=("shell",), alone=True)
 async def no_plain_file(bench: Bench) -> None:
     """A pipe, a device or a folder is refused at once, to read and to write."""
