@@ -78,6 +78,16 @@ def add_busybox(
     _import(client, name, made)
 
 
+def add_bash_alone(client: Any, name: str, program: bytes) -> None:
+    """The image `name:1`, which has nothing but this as its bash."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for folder in ("bin", "etc", "tmp"):
+            _add(tar, folder, type=tarfile.DIRTYPE, mode=0o755)
+        _write(tar, "bin/bash", program, mode=0o755)
+    client.api.import_image(src=out.getvalue(), repository=name, tag="1")
+
+
 def add_debian(client: Any) -> None:
     """The image `DEBIAN`, when the engine lacks it. The first time it takes a minute."""
     if not _has(client, DEBIAN):

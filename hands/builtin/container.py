@@ -79,6 +79,8 @@ _SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 
+_NO_START = "does not start: it is for another architecture than this machine's, or lacks libraries"
+
 
 class ContainerType:
     """Hands that are containers."""
@@ -267,7 +269,10 @@ class ContainerType:
             if loop.time() > look:
                 look = loop.time() + _LOOK
                 if not await self._ask(self._engine.runs, container):
-                    raise ProvisionFailed(f"the container ended at once: {_last_words(folder)}")
+                    words = _last_words(folder)
+                    if words is None:  # a shell opens it before all else
+                        raise invalid("config.image", f"the bash of {box.image!r} {_NO_START}")
+                    raise ProvisionFailed(f"the container ended at once: {words}")
         raise ProvisionFailed(f"the container was not ready after {_READY_LIMIT:g} s")
 
     def _clear(self, folder: Path) -> int:
@@ -320,9 +325,12 @@ def _note(workspace: Bound | None, box: Box) -> str:
     )
 
 
-def _last_words(folder: Path) -> str:
+def _last_words(folder: Path) -> str | None:
+    """What its start wrote down last; None when nobody opened where it would be."""
     try:
         handle = os.open(folder / "supervisor.log", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
     except OSError:
         return "it said nothing"
     with os.fdopen(handle, "rb") as file:

@@ -74,6 +74,26 @@ async def test_whatever_a_container_hand_is_given_wrongly_is_told_by_its_field(
     await each_is_told_and_the_hand_stays_usable(boxes, "container", {"image": images.SHELL})
 
 
+@pytest.mark.parametrize("machine", [0, 183])
+async def test_an_image_whose_bash_does_not_run_here_is_refused_with_why(
+    boxes: Place, engine: Engine, machine: int
+) -> None:
+    """Without the libraries of a bash that is linked, and one of another architecture."""
+    program = bytearray(Path("/bin/bash").read_bytes())
+    if machine:
+        program[18:20] = machine.to_bytes(2, "little")  # e_machine
+    image = f"carpal-test/bash-{machine}"
+    await asyncio.to_thread(images.add_bash_alone, engine.client, image, bytes(program))
+    try:
+        with pytest.raises(CarpalError) as refused:
+            await box(boxes, f"{image}:1")
+        assert refused.value.fields["field"] == "config.image"
+        assert "another architecture" in refused.value.message
+        assert not engine.containers()
+    finally:
+        engine.client.api.remove_image(f"{image}:1")
+
+
 async def test_no_engine_is_said_by_probe_and_by_provision(state: Path) -> None:
     nowhere = ContainerType(f"unix://{state}/nothing.sock")
     health = await nowhere.probe()
