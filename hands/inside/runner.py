@@ -11,6 +11,7 @@ import json
 import os
 import resource
 import signal
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import NamedTuple, NoReturn
@@ -20,6 +21,8 @@ from hands.inside.fault_points import point
 
 END_LIMIT = 2.0
 """Seconds that a runner may take to end once it was killed."""
+_SPAWN_LIMIT = 3.0
+"""Seconds to try to start a program while there is no room for a process."""
 Report = dict[str, object]
 Body = Callable[[Callable[[Report], None]], None]
 """What a runner does; it is given a way to report, one JSON object a line."""
@@ -189,9 +192,7 @@ def command(argv: list[str], environment: dict[bytes, bytes], cwd: str, output: 
                 (os.POSIX_SPAWN_DUP2, output, 1),
                 (os.POSIX_SPAWN_DUP2, output, 2),
             ]
-            main = os.posix_spawnp(
-                argv[0], argv, environment, file_actions=actions, setsid=True, setsigdef=_DEFAULTS
-            )
+            main = _spawn(argv, environment, actions)
         except OSError as error:
             report({"failed": f"cannot start {argv[0]}: {(error.strerror or 'failed').lower()}"})
             return
@@ -200,6 +201,22 @@ def command(argv: list[str], environment: dict[bytes, bytes], cwd: str, output: 
         _reap(main, report)
 
     return body
+
+
+def _spawn(
+    argv: list[str], environment: dict[bytes, bytes], actions: list[tuple[int, int, int]]
+) -> int:
+    """Start it. A bomb beside it may have the room just now, until the supervisor sees that."""
+    ends = time.monotonic() + _SPAWN_LIMIT
+    while True:
+        try:
+            return os.posix_spawnp(
+                argv[0], argv, environment, file_actions=actions, setsid=True, setsigdef=_DEFAULTS
+            )
+        except BlockingIOError:
+            if time.monotonic() > ends:
+                raise
+        time.sleep(0.02)
 
 
 def _reap(main: int, report: Callable[[Report], None]) -> None:

@@ -60,6 +60,7 @@ class Supervisor:
         """Waiting, running, or finished and not forgotten; in order."""
         self._lingering: list[Call] = []
         self._current: Call | None = None
+        self._watch = crowd.Watch([])
         self._connection: Connection | None = None
         self._ending = ""
         """Why it ends, once it does."""
@@ -115,6 +116,8 @@ class Supervisor:
     def _pause(self) -> float:
         calls = [*self._lingering, *([self._current] if self._current else [])]
         due = min((call.due() for call in calls), default=NEVER)
+        if self._current:
+            due = min(due, self._watch.due)
         if self._relaying:
             due = min(due, self._relaying.due())
         return min(_LOOK, due - time.monotonic())
@@ -128,6 +131,8 @@ class Supervisor:
             call.tick(now)
         self._lingering = [call for call in self._lingering if call.lingers]
         if self._current:
+            if now >= self._watch.due:
+                self._note_killed(self._current, self._watch.look(now))
             self._current.tick(now)
             self._settle(self._current)
         while self._current is None and (waiting := self._next()):
@@ -157,7 +162,12 @@ class Supervisor:
         self._settle(call)
 
     def _make_room(self, call: Call) -> None:
-        if killed := crowd.make_room([c.root for c in self._lingering if c.root]):
+        roots = [c.root for c in self._lingering if c.root]
+        self._note_killed(call, crowd.make_room(roots))
+        self._watch = crowd.Watch(roots)
+
+    def _note_killed(self, call: Call, killed: int) -> None:
+        if killed:
             jobs = counted(killed, "background process")
             call.remark = f"{jobs} killed: they left no room for this call"
 

@@ -122,6 +122,37 @@ async def test_after_a_fork_bomb_the_next_call_works_within_five_seconds_h09_h33
         assert after.content.startswith("on\ndone\n"), after
 
 
+@pytest.mark.parametrize("pace", [0.05, 0.15])
+async def test_a_call_beside_which_a_bomb_still_grows_works_within_five_seconds_h09_h33(
+    crowded: Crowded, pace: float
+) -> None:
+    grows = f"f() {{ sleep {pace}; f & f & wait; }}; f & true"
+    assert (await crowded.sh(grows)).outcome == "ok"
+    remarks = ""
+    for _ in range(3):  # the bomb meets its limit in the middle of one of them
+        begun = time.monotonic()
+        after = await crowded.sh(
+            "SECONDS=0; until [ $SECONDS -ge 2 ]; do /bin/echo on | cat >>said; done; echo done",
+            limit=20 * SCALE,
+        )
+        assert time.monotonic() - begun < 5.0 * SCALE
+        assert after.outcome == "ok", after
+        assert "done\n" in after.content
+        remarks += after.content
+    assert "killed: they left no room for this call" in remarks
+    assert crowded.processes() < ROOM // 4
+
+
+async def test_a_call_that_takes_all_room_itself_costs_no_background_job_h32(
+    crowded: Crowded,
+) -> None:
+    jobs = 36
+    await crowded.sh(f"for i in $(seq {jobs}); do sleep 60 & done; true")
+    await crowded.sh("for i in $(seq 40); do sleep 1 & done 2>/dev/null; sleep 1", limit=1.0)
+    after = await crowded.sh("/bin/echo on | cat")
+    assert after.background >= jobs, after
+
+
 async def test_background_jobs_that_leave_room_are_left_alone_h32(crowded: Crowded) -> None:
     jobs = 36  # many, but no bomb
     first = await crowded.sh(f"for i in $(seq {jobs}); do sleep 60 & done; true")
