@@ -47,6 +47,8 @@ class CallModel:
     through: int
     """Position of the last event the request was made from."""
     purpose: Purpose = "reply"
+    covers: int = 0
+    """Of a compaction: the position up to which the answer is to stand for the log."""
     calls_prefix: str = ""
     """What the request puts before each tool's name; it is no part of the name in the log."""
 

@@ -30,6 +30,7 @@ KNOWN_TYPES = frozenset(
         "agent.message",
         "agent.tool_use",
         "agent.tool_result",
+        "agent.thread_context_compacted",
         "hand.event",
         "hand.late_result",
         "hand.provision_requested",
@@ -57,6 +58,8 @@ class Entry:
     """Seconds since the epoch, by the store's clock."""
     redacted: bool = False
     """Its data was erased; a message then says so in its place."""
+    source: str = ""
+    """SPIFFE URI of whoever appended it."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +162,16 @@ class ModelRequest:
     blocks: list[Entry] = field(default_factory=list)
     answer: Json | None = None
     """What the model said to another purpose than a reply: `content, stop_reason`."""
+    covers: int = 0
+    """Of a compaction: the position up to which the answer is to stand for the log."""
     done: bool = False
     failed: bool = False
+    error: Json | None = None
+    """Why it failed, as the log says it; None when its driver died."""
+    ended: int = 0
+    """Position of its end; 0 when it has none."""
+    usage: Json = field(default_factory=dict)
+    """What the API counted."""
     stop_reason: str = ""
 
 

@@ -196,4 +196,5 @@ def entry_of(event: types_pb2.Event) -> Entry:
         must_understand=event.must_understand,
         time=event.time.ToMilliseconds() / 1000,
         redacted=redacted,
+        source=event.source,
     )

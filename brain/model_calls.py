@@ -80,6 +80,8 @@ class ModelCalls:
         }
         if effect.purpose != "reply":
             start["purpose"] = effect.purpose
+        if effect.covers:
+            start["covers"] = effect.covers
         if effect.policy.startswith(GIVEN):
             start["request_blob"] = await self._driver.keep(body)
         return start
@@ -115,7 +117,7 @@ class ModelCalls:
 
 
 def _failed(request_id: str, failed: Failed) -> New:
-    error = {"type": failed.kind, "message": failed.message}
+    error = {"type": failed.kind, "message": failed.message, "retryable": failed.retryable}
     end = {"model_request_start_id": request_id, "is_error": True, "error": error}
     return New("span.model_request_end", end)
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from brain.budget import Budget, read_amounts
 from brain.entries import KNOWN_TYPES, Call, Entry, Hand, ModelRequest, Save, Window, check_content
+from brain.eviction import evict, read_window
 from brain.permissions import moot, read_decision, read_permission, undecided
 
 Json = dict[str, Any]
@@ -95,7 +96,7 @@ class Transcript:
         self._given_up.clear()
         self.saves.clear()
         for hand in self.hands.values():
-            hand.state, hand.ended = "released", self.inherited
+            hand.state, hand.ended = "released", hand.ended or self.inherited
 
     # What a driver asks.
 
@@ -129,7 +130,8 @@ class Transcript:
 
         So also when the interrupt came while the model was still writing it.
         """
-        return self.interrupted > self.requests[call.request_id].through
+        request = self.requests.get(call.request_id)
+        return request is not None and self.interrupted > request.through
 
     def answered_through(self) -> int:
         """Position up to which the model has seen everything."""
@@ -196,6 +198,10 @@ class Transcript:
             for call in self._given_up.values()
             if call.result and call.result.get("hand_id") == hand.hand_id
         ]
+
+    def given_up(self, call: Call) -> bool:
+        """Whether nobody knows what became of it, and its hand may still tell."""
+        return call.call_id in self._given_up
 
     def settled_calls(self, hand: Hand) -> list[Call]:
         """Calls of a hand of which the log has all it will ever have: it may free them."""
@@ -284,6 +290,7 @@ class Transcript:
         purpose = str(entry.data.get("purpose", "reply"))
         reserved = read_amounts(entry.data.get("reserved") or {})
         request = ModelRequest(entry.id, entry.position, through, purpose, reserved)
+        request.covers = int(entry.data.get("covers") or 0)
         self.budget.reserve(reserved)
         self._asked = self.requests[entry.id] = request
 
@@ -292,7 +299,10 @@ class Transcript:
         if not request.done:
             self.budget.settle(entry.data, request.reserved)
         request.done = True
+        request.ended = entry.position
         request.failed = bool(entry.data.get("is_error"))
+        request.error = dict(entry.data.get("error") or {}) if request.failed else None
+        request.usage = dict(entry.data.get("model_usage") or {})
         request.stop_reason = entry.data.get("stop_reason") or ""
         if not request.failed:
             self.failures = 0
@@ -341,6 +351,11 @@ class Transcript:
         hand = self.hands.get(entry.data.get("hand_id", ""))
         if hand is not None:
             hand.sequence = max(hand.sequence, entry.data.get("sequence", 0))
+
+    def _on_agent_thread_context_compacted(self, entry: Entry) -> None:
+        if "through" in entry.data:  # elsewhere such an event says nothing
+            self.window = read_window(entry, self)
+            evict(self, self.window.through)
 
     def _on_hand_late_result(self, entry: Entry) -> None:
         check_content(entry.data["content"])

@@ -41,7 +41,7 @@ def conversation(transcript: Transcript) -> list[Piece]:
     cut = 0
     if window is not None:
         cut = window.through
-        pieces.append(Piece("user", window.position, {"type": "text", "text": window.text}))
+        pieces.append(Piece("user", window.through, {"type": "text", "text": window.text}))
     inputs = transcript.inputs
     taken = bisect_right(inputs, cut, key=_position)
     for reply in transcript.requests.values():

@@ -2,8 +2,9 @@
 
 from typing import Any, Protocol
 
-from brain.context import trim, whole
+from brain.context import compact, reset, retrieve, trim, whole
 from brain.context.conversation import Piece
+from brain.context.cuts import Cut
 from brain.context.settings import Settings
 from brain.transcript import Transcript
 
@@ -22,8 +23,20 @@ class Policy(Protocol):
         User and assistant alternate once joined, and every call is followed by its result.
         """
 
+    def cut(self, transcript: Transcript, settings: Settings, size: int) -> Cut | None:
+        """The cut of the window that is due before the next reply; None when none is.
 
-POLICIES: dict[str, Policy] = {"whole": whole, "trim": trim, "compact": whole}
+        `size`: about how many tokens the request for it takes.
+        """
+
+
+POLICIES: dict[str, Policy] = {
+    "whole": whole,
+    "trim": trim,
+    "compact": compact,
+    "reset": reset,
+    "retrieve": retrieve,
+}
 """Name in an agent → the policy."""
 
 

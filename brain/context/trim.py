@@ -13,6 +13,7 @@ through it again, request by request.
 from typing import Any
 
 from brain.context.conversation import Piece, conversation
+from brain.context.cuts import Cut, due
 from brain.context.settings import Settings
 from brain.context.tokens import estimate
 from brain.transcript import Transcript
@@ -27,8 +28,14 @@ _SMALL = 64
 def pieces(transcript: Transcript, settings: Settings) -> list[Piece]:
     """See Policy."""
     all_of_it = conversation(transcript)
-    cut = _cut(all_of_it, settings)
-    return [_stub(piece) for piece in all_of_it[:cut]] + all_of_it[cut:]
+    before = _cut(all_of_it, settings)
+    return [_stub(piece) for piece in all_of_it[:before]] + all_of_it[before:]
+
+
+def cut(transcript: Transcript, settings: Settings, size: int) -> Cut | None:
+    """See Policy. When even the stubs are too much, the oldest of them go, and nobody is asked."""
+    through = due(transcript, settings, size)
+    return None if through is None else Cut(through, "omitted")
 
 
 def _cut(pieces: list[Piece], settings: Settings) -> int:

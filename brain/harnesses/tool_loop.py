@@ -8,6 +8,7 @@ nothing is left the session goes idle.
 from brain.effects import Emit, Execute, Failed, Finish, Harness, HarnessType, Sleep
 from brain.request import next_reply
 from brain.transcript import Transcript
+from brain.window import next_cut
 
 MAX_FAILURES = 5
 """Model calls that may fail in a row before the turn ends."""
@@ -21,8 +22,9 @@ def tool_loop(transcript: Transcript) -> Harness:
         if calls := transcript.open_calls():
             yield Execute(tuple(call.call_id for call in calls))
         elif transcript.wants_model() and transcript.failures < MAX_FAILURES:
-            result = yield next_reply(transcript)
-            if isinstance(result, Failed):
+            result = yield next_cut(transcript) or next_reply(transcript)
+            # What a cut of the window helps, or goes on without, is no failure to tell.
+            if isinstance(result, Failed) and (result.retryable or not next_cut(transcript)):
                 yield from _recover(transcript, result)
         elif transcript.wants_model():
             # Brains that died while the model was asked count too: each call is paid for.
