@@ -117,7 +117,9 @@ class ModelCalls:
 
 
 def _failed(request_id: str, failed: Failed) -> New:
-    error = {"type": failed.kind, "message": failed.message, "retryable": failed.retryable}
+    error: Json = {"type": failed.kind, "message": failed.message, "retryable": failed.retryable}
+    if failed.retry_after is not None:
+        error["retry_after"] = failed.retry_after
     end = {"model_request_start_id": request_id, "is_error": True, "error": error}
     return New("span.model_request_end", end)
 

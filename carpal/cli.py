@@ -10,18 +10,19 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import EntryPoint, entry_points
 from typing import NoReturn
 
 import click
 
 from carpal import __version__
+from carpal.cli_parts import PartsGroup
 from carpal.errors import CarpalError, refuse
 from carpal.process import only_error
 from carpal.status import Reason
 
 INTERRUPTED = 130
 _SUMMARIES = {
+    "agent": "Agents: named, versioned documents.",
     "brain": "Run a brain.",
     "dev": "Run all processes on loopback, with a process hand.",
     "fleet": "Daemons: list them, let them in, drain, quarantine, revoke them.",
@@ -35,36 +36,25 @@ _SUMMARIES = {
 """Help lines, so that `carpal --help` imports no part."""
 
 
-class _Commands(click.Group):
-    """Subcommands by entry point, imported only when named."""
+class _Commands(PartsGroup):
+    """Every command is a part's."""
+
+    entry_group = "carpal.commands"
+    summaries = _SUMMARIES
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_entry_points())
+        found = super().list_commands(ctx)
+        if not found:
+            raise refuse(
+                Reason.CONFIG_INVALID,
+                "carpal is not installed, so it has no commands",
+                action="run `pip install --editable .` in the checkout, or scripts/setup",
+            )
+        return found
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = _entry_points().get(cmd_name)
-        if entry is None:
-            return None
-        command = entry.load()
-        if not isinstance(command, click.Command):
-            raise click.ClickException(f"entry point {cmd_name!r} is not a click command")
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, _SUMMARIES.get(name, "")) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
-
-
-def _entry_points() -> dict[str, EntryPoint]:
-    found = {entry.name: entry for entry in entry_points(group="carpal.commands")}
-    if not found:
-        raise refuse(
-            Reason.CONFIG_INVALID,
-            "carpal is not installed, so it has no commands",
-            action="run `pip install --editable .` in the checkout, or scripts/setup",
-        )
-    return found
+        self.list_commands(ctx)
+        return super().get_command(ctx, cmd_name)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+from typing import ClassVar
 
 import click
 
+from carpal.cli_parts import PartsGroup
 from carpal.client import rpc_errors
 from carpal.errors import refuse
 from carpal.operator import (
@@ -34,7 +36,17 @@ STOP_SECONDS = 60.0
 """How long an interrupted session may take to be idle: a tool has a grace to end in."""
 
 
-@click.group()
+class _Commands(PartsGroup):
+    """What reads a log as the brain does is the brain's."""
+
+    entry_group = "carpal.session_commands"
+    summaries: ClassVar = {
+        "replay": "Run a harness over the log, and show where it would part from it.",
+        "request": "Make the exact input of a model call again, and check its hash.",
+    }
+
+
+@click.group(cls=_Commands)
 def session() -> None:
     """Read, follow, steer and keep sessions."""
 
