@@ -51,6 +51,10 @@ log = logging.getLogger(__name__)
 
 _READY_LIMIT = 30.0
 """Seconds for a container to be ready; it takes half of one."""
+_NO_SOCKET = (
+    "runsc keeps to itself the socket by which a hand is reached, unless the engine runs it with "
+    "--host-uds=all, which those before 2023 do not know"
+)
 _LOOK = 0.25
 """Seconds between looks whether a container that is not ready still runs."""
 _AGAIN = 0.01
@@ -273,7 +277,8 @@ class ContainerType:
                     if words is None:  # a shell opens it before all else
                         raise invalid("config.image", f"the bash of {box.image!r} {_NO_START}")
                     raise ProvisionFailed(f"the container ended at once: {words}")
-        raise ProvisionFailed(f"the container was not ready after {_READY_LIMIT:g} s")
+        why = f": {_NO_SOCKET}" if "runsc" in (box.runtime or "") else ""
+        raise ProvisionFailed(f"the container was not ready after {_READY_LIMIT:g} s{why}")
 
     def _clear(self, folder: Path) -> int:
         """Remove the container of the hand in `folder`; and those of hands whose folder is gone.
