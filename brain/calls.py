@@ -17,10 +17,12 @@ from brain.entries import Call, Hand, New
 from brain.fleet import Fleet
 from brain.hand_line import HAND_IS_GONE, HandLine
 from brain.late import hear_late, to_hear
+from brain.own_calls import OwnCalls
 from brain.permissions import denial, undecided
 from brain.provision import Provisioner
 from brain.results import gone, parted, settled
 from brain.watch import WatchHub
+from carpal.agent import OWN_HAND
 from carpal.errors import CarpalError, invalid
 from carpal.fault_points import point
 from carpal.status import Reason
@@ -43,6 +45,7 @@ class Calls:
         self._fleet = fleet
         self._hub = hub
         self._provisioner = Provisioner(driver, fleet, hub)
+        self._own = OwnCalls(driver)
         self._lines: dict[str, HandLine] = {}
         self._freed: set[str] = set()
         """Hands where the results of earlier drivers were acknowledged."""
@@ -152,6 +155,9 @@ class Calls:
             await self._settle_one(call)
 
     async def _settle_one(self, call: Call) -> None:
+        if call.hand == OWN_HAND:
+            await self._own.settle(call)
+            return
         if self._driver.transcript.not_inherited(call):
             await self._append(parted(call))
             return

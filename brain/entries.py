@@ -24,6 +24,7 @@ KNOWN_TYPES = frozenset(
         "system.message",
         "context.harness",
         "context.tools",
+        "context.tools_loaded",
         "span.model_request_start",
         "span.model_request_end",
         "agent.thinking",

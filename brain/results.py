@@ -72,6 +72,11 @@ def settled(
     return New("agent.tool_result", data)
 
 
+def own(call: Call, outcome: str, text: str) -> New:
+    """The `agent.tool_result` of one of the brain's own tools: what it says can be had again."""
+    return New("agent.tool_result", _data(call, outcome, text, None) | {"again": True})
+
+
 def gone(call: Call, hand: Hand, why: str, *, sent: bool, given_up: bool = False) -> New:
     """The `agent.tool_result` of a call whose hand is gone; `sent` when it may have begun."""
     happened = "the call may have partly happened" if sent else "the call did not run"

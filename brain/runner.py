@@ -76,7 +76,7 @@ class Runner:
         if not transcript.has_work():
             return Done(transcript.head)
         try:
-            logged_agent(transcript.agent)
+            logged_agent(transcript.agent, transcript.hand_specs)
         except Mistake as mistake:
             return await self._without_agent(mistake)
         async with asyncio.TaskGroup() as group:

@@ -34,6 +34,8 @@ class Transcript:
         """Name → type, config, placement; the first is the default hand."""
         self.tools: dict[str, Json] = {}
         """Hand name → the newest `context.tools` data."""
+        self.loaded: list[str] = []
+        """Deferred tools that the model asked for, by the names it was told, oldest first."""
         self.calls: dict[str, Call] = {}
         self.hands: dict[str, Hand] = {}
         self.requests: dict[str, ModelRequest] = {}
@@ -280,6 +282,12 @@ class Transcript:
         if not isinstance(entry.data["tools"], list):
             raise ValueError("tools is not a list")
         self.tools[entry.data["hand"]] = entry.data
+
+    def _on_context_tools_loaded(self, entry: Entry) -> None:
+        names = entry.data["names"]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError("names is no list of texts")
+        self.loaded += [name for name in dict.fromkeys(names) if name not in self.loaded]
 
     def _on_span_model_request_start(self, entry: Entry) -> None:
         if stale := self.open_request():

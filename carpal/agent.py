@@ -4,6 +4,7 @@ The same wherever it stands: in a person's file, in a document of sessiond, and
 in the first event of a session. The reference is docs/agents.md.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -77,6 +78,9 @@ class Tools(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Those that one of these fits; all when it is not said."""
     defer_above: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
     """With more tools than this the model gets a search for them instead."""
+    session_log: bool | UnsetType = UNSET
+    """Whether it may search and read its session's log; when it is not said, where the context
+    policy does not show it the whole of it."""
 
 
 class Permissions(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -125,8 +129,8 @@ def read_agent(data: Json) -> Agent:
     return agent
 
 
-def logged_agent(agent: Json) -> Agent:
-    """The agent that a session's log says, but for its hands; Mistake names the key.
+def logged_agent(agent: Json, hands: Iterable[str] = ()) -> Agent:
+    """The agent that a session's log says, and the names of its hands; Mistake names the key.
 
     A key beside those of an agent is a newer operator's, and is passed over. One inside
     `permissions`, `limits` and their like is not: whoever wrote it counts on its being kept.
@@ -134,6 +138,7 @@ def logged_agent(agent: Json) -> Agent:
     known = {key: value for key, value in agent.items() if key in Agent.__struct_fields__}
     if not isinstance(known.get("model"), str):
         raise Mistake("is missing, or no text: the model to ask", key="model")
+    _check_names(hands)
     return read_agent(known | {"hands": {}})
 
 
@@ -177,10 +182,9 @@ def _check_thinking(agent: Agent) -> None:
 def _check_hands(hands: dict[str, HandPlan]) -> None:
     if len(hands) > HANDS_MAX:
         raise Mistake(f"there are {len(hands)}; an agent has at most {HANDS_MAX}", key="hands")
+    _check_names(hands)
     for name, plan in hands.items():
         key = f"hands.{name}"
-        if name == OWN_HAND:
-            raise Mistake("is the brain's own name: choose another", key=key)
         parsed = []
         try:
             for index, (source, path) in enumerate(plan.resources or ()):
@@ -190,6 +194,11 @@ def _check_hands(hands: dict[str, HandPlan]) -> None:
             mounts.refuse_twice(parsed, "they")
         except CarpalError as error:
             raise Mistake(_after_field(error.message), key=key) from None
+
+
+def _check_names(hands: Iterable[str]) -> None:
+    if OWN_HAND in hands:
+        raise Mistake("is the brain's own name: choose another", key=f"hands.{OWN_HAND}")
 
 
 def _after_field(message: str) -> str:
