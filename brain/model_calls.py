@@ -39,7 +39,7 @@ class ModelCalls:
         reserve = reservation(effect.request, len(body))
         budget = self._driver.transcript.budget
         if limit := budget.reached(reserve):
-            more = {"limit": limit, "limits": dict(budget.limits), "spent": dict(budget.spent)}
+            more = {"limit": limit, "limits": dict(budget.limits)}
             return Finish("budget_reached", settled=False, reason_more=more)
         request_id = new_id("sevt")
         start = await self._start(effect, body, reserve)

@@ -116,9 +116,9 @@ class Runner:
         # Those that came while the harness decided count as processed.
         await self._saves.settle()
         reason = {"type": effect.stop_reason, **effect.reason_more}
-        idle: Json = {"stop_reason": reason}
-        if effect.settled:
-            idle["through"] = processed
+        spent = transcript.budget.spent
+        idle: Json = {"stop_reason": reason, "spent": dict(spent)}
+        idle["through" if effect.settled else "seen"] = processed
         if effect.details is not None:
             idle["stop_details"] = effect.details
         await self._driver.append(New("session.status_idle", idle))

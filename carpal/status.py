@@ -86,6 +86,7 @@ class Reason(StrEnum):
     CALL_CANCELLED = "CALL_CANCELLED"
     CALL_RUNNING = "CALL_RUNNING"
     CALL_NOT_FOUND = "CALL_NOT_FOUND"
+    CALL_DECIDED = "CALL_DECIDED"
     # The brain.
     HARNESS_FAILED = "HARNESS_FAILED"
     # Orchestrator and the link.
@@ -182,6 +183,7 @@ SPECS: dict[Reason, Spec] = {
     Reason.CALL_CANCELLED: Spec(Code.FAILED_PRECONDITION, "make a new call"),
     Reason.CALL_RUNNING: Spec(Code.FAILED_PRECONDITION, "wait for its result"),
     Reason.CALL_NOT_FOUND: Spec(Code.NOT_FOUND, _CHECK),
+    Reason.CALL_DECIDED: Spec(Code.FAILED_PRECONDITION, "nothing: a call is decided once"),
     Reason.HARNESS_FAILED: Spec(Code.INTERNAL, "correct the harness, or name another"),
     Reason.LINK_VIOLATION: Spec(Code.INVALID_ARGUMENT, "run matching versions on both ends"),
     Reason.LINK_SUPERSEDED: Spec(Code.ABORTED, "stop; a newer link serves"),

@@ -1,7 +1,7 @@
 """What every `carpal session` command does: check the id, connect, ask, and say how it ended."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from carpal import process
@@ -14,6 +14,9 @@ from carpal.v1 import session_pb2, types_pb2
 
 POSITION_MAX = 2**63 - 1
 """No log is as long: what is beyond is a slip, and not to be sent."""
+
+
+_PAGE = 200
 
 
 def checked(session_id: str) -> str:
@@ -37,6 +40,37 @@ async def get_signed(
     with rpc_errors(operator.sessiond):
         answer = await operator.sessions.GetSession(request, timeout=ANSWER_SECONDS)
     return answer.session, answer.signed_head
+
+
+async def events_of(
+    operator: Operator,
+    session_id: str,
+    *types: str,
+    after: int = 0,
+    newest_first: bool = False,
+) -> AsyncIterator[types_pb2.Event]:
+    """A session's events of some types above a position, page by page as they are taken."""
+    order = (
+        types_pb2.EVENT_ORDER_NEWEST_FIRST if newest_first else types_pb2.EVENT_ORDER_UNSPECIFIED
+    )
+    request = session_pb2.GetEventsRequest(
+        session_id=session_id, types=types, order=order, limit=_PAGE
+    )
+    if not newest_first:
+        request.after = after
+    while True:
+        with rpc_errors(operator.sessiond):
+            answer = await operator.sessions.GetEvents(request, timeout=ANSWER_SECONDS)
+        for event in answer.events:
+            if event.position > after:
+                yield event
+        if not answer.more or not answer.events:
+            return
+        last = answer.events[-1].position
+        if newest_first:
+            request.before = last
+        else:
+            request.after = last
 
 
 def run(found: Found, work: Callable[[Operator], Coroutine[Any, Any, int]]) -> int:

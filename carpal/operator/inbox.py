@@ -25,6 +25,17 @@ async def send_save(operator: Operator, session_id: str, hand: str) -> types_pb2
     return await _emit(operator, session_id, "user.save", json.dumps(data).encode())
 
 
+async def send_confirmation(
+    operator: Operator, session_id: str, call_id: str, *, allow: bool, message: str = ""
+) -> types_pb2.Event:
+    """Append a `user.tool_confirmation`: the first one that counts decides the call."""
+    said = {"tool_use_id": call_id, "result": "allow" if allow else "deny"}
+    if message:
+        said["deny_message"] = message
+    data = json.dumps(said, ensure_ascii=False).encode()
+    return await _emit(operator, session_id, "user.tool_confirmation", data)
+
+
 async def _emit(operator: Operator, session_id: str, kind: str, data: bytes) -> types_pb2.Event:
     event = types_pb2.NewEvent(id=new_id("sevt"), type=kind, data=data)
     request = session_pb2.EmitEventRequest(session_id=session_id, event=event, wake=True)

@@ -78,6 +78,11 @@ class Turn:
                 return True
         return self.last is not None and event.position >= self.last
 
+    def resume(self, position: int) -> None:
+        """The turn goes on: an idle ends it only once the driver had seen this position."""
+        self.stop_reason = ""
+        self._message, self._seen = position, False
+
     def report(self, session_id: str) -> dict[str, Any]:
         """The turn as `--json` shows it."""
         return {
@@ -112,7 +117,7 @@ class Turn:
 
     def _shows_it_was_seen(self, kind: str, data: dict[str, Any]) -> bool:
         if kind in ("span.model_request_start", "session.status_idle"):
-            through = data.get("through")
+            through = data.get("through", data.get("seen"))
             return isinstance(through, int) and through >= self._message
         if kind == "session.error":
             status = object_in(object_in(data, "error"), "retry_status")

@@ -5,6 +5,7 @@ from datetime import UTC, timedelta
 from typing import Any
 
 from carpal.operator.events import data_of, object_in, printable, rfc3339
+from carpal.operator.waiting import Asked
 from carpal.v1 import types_pb2
 
 TYPES = ("session.updated", "hand.*")
@@ -47,14 +48,21 @@ def row_text(row: dict[str, Any]) -> str:
     ).rstrip()
 
 
-def details(info: types_pb2.SessionInfo, events: Iterable[types_pb2.Event]) -> dict[str, Any]:
+def details(
+    info: types_pb2.SessionInfo,
+    events: Iterable[types_pb2.Event],
+    waiting: Iterable[Asked] = (),
+) -> dict[str, Any]:
     """A session as `session show` shows it; `events` are all of `TYPES`, in order."""
+    events = list(events)
     return {
         **row(info),
         "workspace": info.workspace,
         "parked_reason": info.parked_reason or None,
         "lease": _lease(info.lease),
         "hands": hands_of(events),
+        "agent": agent_of(events),
+        "waiting": [asked.row() for asked in waiting],
     }
 
 
@@ -78,8 +86,30 @@ def details_text(shown: dict[str, Any]) -> str:
             ) if part))
             for hand in shown["hands"]
         ),
+        ("agent", _agent_text(shown["agent"])),
+        *(("waits", f"{each.call_id}  {each.text()}") for each in _asked(shown["waiting"])),
     ]  # fmt: skip
     return "\n".join(f"{name:<8} {printable(str(value))}" for name, value in rows if value)
+
+
+def agent_of(events: Iterable[types_pb2.Event]) -> dict[str, Any] | None:
+    """Which agent drives it, by the newest event that says so: `name, version, model`."""
+    said: dict[str, Any] | None = None
+    for event in events:
+        if event.type == "session.updated" and (agent := object_in(data_of(event), "agent")):
+            said = {name: agent.get(name) for name in ("name", "version", "model")}
+    return said
+
+
+def _agent_text(agent: dict[str, Any] | None) -> str:
+    if agent is None:
+        return ""
+    version = f", version {agent['version']}" if agent["version"] else ""
+    return f"{agent['name']}{version}, model {agent['model']}"
+
+
+def _asked(rows: list[dict[str, Any]]) -> list[Asked]:
+    return [Asked(row["call"], row["hand"], row["name"], row["input"]) for row in rows]
 
 
 def hands_of(events: Iterable[types_pb2.Event]) -> list[dict[str, Any]]:

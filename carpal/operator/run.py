@@ -14,13 +14,15 @@ from carpal.operator import agent_documents
 from carpal.operator.agent import message_data, session_data, with_flags, with_mounts
 from carpal.operator.changing import change
 from carpal.operator.connection import Found, Operator, connect, operator_options
+from carpal.operator.deciding import ask, notice_waiting, on_terminal
 from carpal.operator.follow import follow, until_processed
-from carpal.operator.inbox import send_interrupt
+from carpal.operator.inbox import send_confirmation, send_interrupt
 from carpal.operator.mounting import NOTHING, MountFlag, read_mount, source_of
 from carpal.operator.outcome import Turn
 from carpal.operator.said import said
 from carpal.operator.screen import LiveScreen, notice, notice_missing
 from carpal.operator.timeline import duration, usage_summary
+from carpal.operator.waiting import Calls
 from carpal.v1 import session_pb2, types_pb2
 
 INTERRUPT_SECONDS = 15.0
@@ -99,6 +101,9 @@ class _Run:
     agent: Agent = field(default_factory=Agent)
     session_id: str = field(default_factory=lambda: new_id("sesn"))
     code: int = 0
+    _calls: Calls = field(default_factory=Calls)
+    _asking: bool = False
+    """A person is being asked, at the terminal."""
 
     def take(self, agent: Agent) -> None:
         """The agent, with what the flags say; refuses what cannot be."""
@@ -146,17 +151,55 @@ class _Run:
         screen = LiveScreen(quiet=self.as_json)
         turn = Turn(message=2)
         async with asyncio.TaskGroup() as group:
-            following = group.create_task(
-                follow(operator, self.session_id, screen, until=turn.take)
-            )
+            following = group.create_task(self._follow(operator, screen, turn))
             await process.until_stopped(stop, following)
+            if self._asking:
+                # At the terminal, not at the log: to its end nobody follows any more.
+                following.cancel()
+                turn.resume(turn.position)
+                following = group.create_task(self._follow(operator, screen, turn, asks=False))
             if not following.done():
                 await self._interrupt(operator, turn, following)
         self._report(screen, turn)
         self.code = INTERRUPTED if stop.is_set() else turn.exit_code
 
+    async def _follow(
+        self, operator: Operator, screen: LiveScreen, turn: Turn, *, asks: bool = True
+    ) -> None:
+        """Follow to the end of the turn; a person at a terminal is asked what it waits for."""
+
+        def take(event: types_pb2.Event) -> bool:
+            self._calls.take(event)
+            return turn.take(event)
+
+        asks = asks and not self.as_json and on_terminal()
+        while True:
+            await follow(operator, self.session_id, screen, until=take, after=turn.position)
+            if turn.stop_reason != "requires_action" or not asks:
+                return
+            last = await self._decide(operator)
+            if not last:
+                return
+            turn.resume(last)
+
+    async def _decide(self, operator: Operator) -> int:
+        """Ask about each call that waits; the position of the last answer, 0 without any."""
+        last = 0
+        for asked in self._calls.waiting:
+            self._asking = True
+            word = await ask(asked)
+            self._asking = False
+            if word is None:
+                break
+            allow, message = word
+            event = await send_confirmation(
+                operator, self.session_id, asked.call_id, allow=allow, message=message
+            )
+            last = event.position
+        return last
+
     async def _interrupt(
-        self, operator: Operator, turn: Turn, following: "asyncio.Task[types_pb2.Event]"
+        self, operator: Operator, turn: Turn, following: "asyncio.Task[None]"
     ) -> None:
         turn.interrupted = True
         notice("interrupting the session; Ctrl-C again leaves at once")
@@ -186,3 +229,5 @@ class _Run:
                 f"{duration(turn.seconds)}, {usage_summary(turn.usage)}"
             )
         notice_missing(turn.missing_hands)
+        if turn.stop_reason == "requires_action":
+            notice_waiting(self.session_id, self._calls.waiting)

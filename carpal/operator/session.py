@@ -11,17 +11,19 @@ from carpal.client import rpc_errors
 from carpal.errors import refuse
 from carpal.operator import (
     blob_out,
+    deciding,
     exporting,
     files,
     importing,
     keeping,
+    limiting,
     overview,
     redacting,
     retention,
     saving,
     verifying,
 )
-from carpal.operator.asking import checked, get_session, run
+from carpal.operator.asking import checked, events_of, get_session, run
 from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, operator_options
 from carpal.operator.follow import follow, until_processed
 from carpal.operator.inbox import send_interrupt, send_message
@@ -53,9 +55,11 @@ def session() -> None:
 
 for _command in (
     *verifying.COMMANDS,
+    *deciding.COMMANDS,
     exporting.export,
     files.files,
     importing.import_,
+    limiting.limits,
     *keeping.COMMANDS,
     redacting.redact,
     retention.retention,
@@ -103,11 +107,15 @@ def ls(*, found: Found, limit: int, archived: bool, as_json: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="One object.")
 @operator_options
 def show(*, found: Found, session_id: str, as_json: bool) -> int:
-    """Show where a session stands: its status, its driver and its hands."""
+    """Show where a session stands: its status, driver and hands, and what waits for a person."""
 
     async def main(operator: Operator) -> int:
         info = await get_session(operator, session_id)
-        shown = overview.details(info, await _events_about_hands(operator, info))
+        # What came with a fork or an import speaks of another session's hands.
+        own = max(info.forked_at, info.imported_to)
+        events = [e async for e in events_of(operator, session_id, *overview.TYPES, after=own)]
+        calls = await deciding.newest_calls(operator, session_id)
+        shown = overview.details(info, events, calls.waiting)
         click.echo(json.dumps(shown) if as_json else overview.details_text(shown))
         return DONE
 
@@ -211,23 +219,3 @@ def _say_sent(event: types_pb2.Event, *, as_json: bool) -> None:
         LineScreen(as_json=True).event(event)
     else:
         click.echo(f"{event.type} at position {event.position}")
-
-
-async def _events_about_hands(
-    operator: Operator, info: types_pb2.SessionInfo
-) -> list[types_pb2.Event]:
-    # What came with a fork or an import speaks of another session's hands.
-    session_id, own = info.session_id, max(info.forked_at, info.imported_to)
-    events: list[types_pb2.Event] = []
-    while True:
-        request = session_pb2.GetEventsRequest(
-            session_id=session_id,
-            after=events[-1].position if events else own,
-            types=list(overview.TYPES),
-            limit=_PAGE,
-        )
-        with rpc_errors(operator.sessiond):
-            answer = await operator.sessions.GetEvents(request, timeout=ANSWER_SECONDS)
-        events += answer.events
-        if not answer.more or not answer.events:
-            return events

@@ -212,6 +212,12 @@ def _result(data: dict[str, Any]) -> tuple[str, str]:
     return "tool result", ": ".join(filter(None, [result_summary(data), text]))
 
 
+def _confirmed(data: dict[str, Any]) -> tuple[str, str]:
+    word = "allowed" if data.get("result") == "allow" else "denied"
+    message = data.get("deny_message")
+    return word, "by a person" + (f": {message}" if message else "")
+
+
 def _hand(what: str, words: str, *members: str) -> Callable[[dict[str, Any]], tuple[str, str]]:
     """A hand's name, then `words` filled with members of the data, if those are there."""
 
@@ -239,6 +245,7 @@ _TELL: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "session.status_idle": _idle,
     "session.error": _error,
     "user.message": lambda data: ("message", text_in(data)),
+    "user.tool_confirmation": _confirmed,
     "user.interrupt": lambda data: ("interrupt", "by a person"),
     "user.save": lambda data: ("save asked for", str(data.get("hand") or "")),
     "context.tools": _tools,

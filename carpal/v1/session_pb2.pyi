@@ -316,13 +316,16 @@ class UpdateSessionRequest(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
+    WAKE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     event_id: _builtins.str
     """Id of the `session.updated` event this appends."""
     title: _builtins.str
     """Absent keeps the title; empty clears it."""
     data: _builtins.bytes
-    """JSON of the event: what changed (agent, hands, budget, …)."""
+    """JSON of the event: what changed (agent, hands, limits, …)."""
+    wake: _builtins.bool
+    """Record a wake with the event."""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """A patch; an empty value removes the key."""
@@ -338,10 +341,11 @@ class UpdateSessionRequest(_message.Message):
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         data: _builtins.bytes = ...,
+        wake: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "title", b"title"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "data", b"data", "event_id", b"event_id", "labels", b"labels", "metadata", b"metadata", "session_id", b"session_id", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "data", b"data", "event_id", b"event_id", "labels", b"labels", "metadata", b"metadata", "session_id", b"session_id", "title", b"title", "wake", b"wake"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__title: _TypeAlias = _typing.Literal["title"]  # noqa: Y015
     _WhichOneofArgType__title: _TypeAlias = _typing.Literal["_title", b"_title"]  # noqa: Y015

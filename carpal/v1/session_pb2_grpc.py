@@ -186,7 +186,7 @@ class SessionServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateSession(self, request, context):
-        """Change title, metadata or labels; append `session.updated` with `data`.
+        """Change title, metadata or labels; append `session.updated` with `data`, and a wake if asked.
         Callers: operator, brain.
         Idempotent: by event_id, as an append is.
         no such session → NOT_FOUND SESSION_NOT_FOUND → check the id

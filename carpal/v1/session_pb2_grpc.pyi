@@ -54,7 +54,7 @@ class SessionStub:
       page token of another query → INVALID_ARGUMENT INVALID_FIELD → start from the first page
     """
     UpdateSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.UpdateSessionRequest, _session_pb2.UpdateSessionResponse]
-    """Change title, metadata or labels; append `session.updated` with `data`.
+    """Change title, metadata or labels; append `session.updated` with `data`, and a wake if asked.
     Callers: operator, brain.
     Idempotent: by event_id, as an append is.
       no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
@@ -237,7 +237,7 @@ class SessionAsyncStub(SessionStub):
       page token of another query → INVALID_ARGUMENT INVALID_FIELD → start from the first page
     """
     UpdateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.UpdateSessionRequest, _session_pb2.UpdateSessionResponse]  # type: ignore[assignment]
-    """Change title, metadata or labels; append `session.updated` with `data`.
+    """Change title, metadata or labels; append `session.updated` with `data`, and a wake if asked.
     Callers: operator, brain.
     Idempotent: by event_id, as an append is.
       no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
@@ -441,7 +441,7 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.UpdateSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.UpdateSessionResponse, _abc.Awaitable[_session_pb2.UpdateSessionResponse]]:
-        """Change title, metadata or labels; append `session.updated` with `data`.
+        """Change title, metadata or labels; append `session.updated` with `data`, and a wake if asked.
         Callers: operator, brain.
         Idempotent: by event_id, as an append is.
           no such session → NOT_FOUND SESSION_NOT_FOUND → check the id

@@ -43,7 +43,8 @@ class Update(NamedTuple):
     labels: Mapping[str, str]
     data: bytes
     request: bytes
-    """Digest of all of the above."""
+    """Digest of all the rest."""
+    wake: bool = False
 
 
 def own_workspace(caller: Identity, asked: str) -> str:
@@ -151,7 +152,7 @@ def update(tx: Transaction, caller: Identity, change: Update) -> SessionRow:
     check_map("metadata", changed.metadata)
     check_map("labels", changed.labels)
     tx.add_update_request(session, change.event_id, change.request)
-    return append.write(tx, changed, caller.uri, (event,)).session
+    return append.write(tx, changed, caller.uri, (event,), wake=change.wake).session
 
 
 def archive(tx: Transaction, caller: Identity, session_id: str) -> SessionRow:

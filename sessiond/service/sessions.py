@@ -89,6 +89,7 @@ class SessionService(KeepingService, BlobService, DocumentService):
             labels=dict(request.labels),
             data=request.data,
             request=digest_of(request),
+            wake=request.wake,
         )
         needs = Needs(sessions=(request.session_id,), events=(request.event_id,))
         info = await self._change(lambda tx: sessions.update(tx, who, update), request, needs)

@@ -65,6 +65,11 @@ class FakeSessiond(session_pb2_grpc.SessionServicer):
                             return session_id, event
                 await self._changed.wait()
 
+    async def changed(self) -> None:
+        """Wait for the next event of any session."""
+        async with self._changed:
+            await self._changed.wait()
+
     def lease(self, resource: str, address: str, epoch: int = 1, **attributes: str) -> None:
         """Somebody takes a lease."""
         lease = types_pb2.LeaseInfo(
@@ -147,9 +152,11 @@ class FakeSessiond(session_pb2_grpc.SessionServicer):
         wanted = [
             event
             for event in self.logs[request.session_id].events
-            if event.position > request.after
+            if request.after < event.position < (request.before or 1 << 62)
             and any(event.type.startswith(kind.removesuffix("*")) for kind in request.types or [""])
         ]
+        if request.order == types_pb2.EVENT_ORDER_NEWEST_FIRST:
+            wanted.reverse()
         return session_pb2.GetEventsResponse(events=wanted[:2], more=len(wanted) > 2)
 
     async def TailEvents(self, request: Any, context: Any) -> AsyncIterator[Any]:

@@ -175,6 +175,21 @@ async def unknown(bench: Bench) -> None:
 
 
 @group
+async def updated_awake(bench: Bench) -> None:
+    """An update that asks for a wake records it with its event; one that does not leaves it."""
+    made = await bench.session(bench.events(2))
+    update = pb.UpdateSessionRequest(session_id=made.session_id, event_id=bench.fresh("sevt"))
+    info = (await bench.operator.UpdateSession(update)).session
+    equal("wake and head", (info.wake, info.head.position), (0, 3))
+    update = pb.UpdateSessionRequest(
+        session_id=made.session_id, event_id=bench.fresh("sevt"), data=b'{"a":1}', wake=True
+    )
+    for _ in range(2):
+        info = (await bench.operator.UpdateSession(update)).session
+        equal("wake and head", (info.wake, info.head.position), (4, 4))
+
+
+@group
 async def first_events(bench: Bench) -> None:
     """GetSession gives as many of the first events as it is asked for."""
     events = bench.events(5)
