@@ -154,6 +154,24 @@ def retire(state_dir: Path | None, config_file: Path | None, yes: bool) -> None:
 
 
 @hand.command(hidden=True)
+def sandbox() -> int:
+    """Say whether hands get a sandbox on this machine, by making one; and if not, why.
+
+    `yes`, `none: WHY`, or `unknown: WHY` when it could not be found out now.
+    """
+    from carpal.dev_sandbox import NONE
+    from hands.isolation import probe
+
+    try:
+        why = probe.problem()
+    except probe.NotKnown as error:
+        click.echo(f"unknown: {error}")
+        return Unreachable.exit_code
+    click.echo(f"{NONE}{why}" if why else "yes")
+    return 1 if why else 0
+
+
+@hand.command(hidden=True)
 @click.option("--state-dir", type=click.Path(path_type=Path), required=True)
 @click.option("--socket", type=click.Path(path_type=Path), required=True)
 @click.option("--type", "type_name", required=True)
