@@ -15,6 +15,7 @@ from brain.leases import Lease
 from brain.log import Appender, tail
 from brain.store_reads import keep_blob, read_events
 from brain.transcript import Transcript
+from brain.waking import Waking
 from carpal.backoff import Backoff
 from carpal.client import rpc_errors
 from carpal.errors import CarpalError, refuse
@@ -38,8 +39,10 @@ class Driver:
         appender: Appender,
         *,
         inherited: int = 0,
+        imported_to: int = 0,
+        head: int = 0,
     ) -> None:
-        """`inherited`: up to where the log is that of the session it was forked from."""
+        """`head`: of the log, as far as is known; the rest as `Waking` has it."""
         self.session_id = session_id
         self.workspace = workspace
         self.lease = lease
@@ -49,10 +52,13 @@ class Driver:
         self._stub = stub
         self._appender = appender
         self._changed = asyncio.Condition()
+        self._head = head
+        self._waking = Waking(stub, session_id, inherited=inherited, imported_to=imported_to)
 
     async def follow(self) -> None:
         """Feed the transcript; runs until cancelled."""
-        async for entries, _ in tail(self._stub, self.session_id):
+        self.transcript = await self._waking.transcript(self._head)
+        async for entries, _ in tail(self._stub, self.session_id, self.transcript.head):
             if entries:
                 async with self._changed:
                     for entry in entries:
@@ -87,6 +93,10 @@ class Driver:
         last = await self._appender.append(self.session_id, events, self.lease.epoch, wake=wake)
         await self.until(lambda t: t.head >= last)
         return last
+
+    async def checkpoint(self, through: int) -> dict[str, Any] | None:
+        """The fold of the log up to a cut, for its event; None when it would be too large."""
+        return await self._waking.state(through)
 
     async def read(self, **which: Any) -> list[Entry]:
         """A slice of the log, as `read_events` has it."""

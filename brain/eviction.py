@@ -69,7 +69,7 @@ def evict(transcript: Folded, through: int) -> None:
     ]
     _evict_calls(transcript, through)
     for hand in list(transcript.hands.values()):
-        if hand.state in ("released", "failed") and hand.ended <= through:
+        if hand.state == "released" and hand.ended <= through:
             del transcript.hands[hand.hand_id]
     for request in list(transcript.requests.values()):
         if request.position <= through:

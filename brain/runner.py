@@ -35,6 +35,7 @@ from brain.saves import Saves
 from brain.tools import context_tools
 from brain.transcript import Transcript
 from brain.watch import WatchHub
+from brain.window import COMPACTED
 from carpal.agent import logged_agent
 from carpal.errors import CarpalError
 from carpal.v1 import orchestrator_pb2 as pb
@@ -174,7 +175,12 @@ class Runner:
                     types=effect.types,
                 )
             case Emit():
-                return await self._driver.append(New(effect.type, effect.data))
+                data = effect.data
+                if effect.type == COMPACTED and (
+                    state := await self._driver.checkpoint(data["through"])
+                ):
+                    data = {**data, "state": state}
+                return await self._driver.append(New(effect.type, data))
             case Sleep():
                 await self._unless_interrupted(asyncio.sleep(effect.seconds))
                 return None

@@ -115,6 +115,8 @@ class Scheduler:
                 self._stub,
                 self._appender,
                 inherited=max(info.forked_at, info.imported_to),
+                imported_to=info.imported_to,
+                head=info.head.position,
             )
             try:
                 processed, wake_in = await _while_held(

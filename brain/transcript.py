@@ -90,9 +90,9 @@ class Transcript:
         elif entry.must_understand and entry.type not in KNOWN_TYPES:
             self.unknown.append(entry)
         if self.head == self.inherited:
-            self._leave_behind()
+            self.leave_behind()
 
-    def _leave_behind(self) -> None:
+    def leave_behind(self) -> None:
         """The log goes on as this session's own: the hands it spoke of are another's."""
         self.running = False
         self._given_up.clear()

@@ -172,7 +172,7 @@ def test_a_message_that_comes_while_the_summary_is_written_is_answered_as_it_was
 
 
 def test_a_reset_begins_anew_with_the_note_and_what_was_asked_after_the_last_word() -> None:
-    log = log_with(policy="reset", at_tokens=3000)
+    log = log_with(policy="reset", at_tokens=4000)
     log.say("the first task")
     Player(log, worker(1, summary=says("NOTE"))).run()
     log.say("WORD FOR WORD " + "x" * 9000)
@@ -187,7 +187,7 @@ def test_a_reset_begins_anew_with_the_note_and_what_was_asked_after_the_last_wor
 
 
 def test_what_was_said_while_tools_ran_is_kept_word_for_word_by_a_cut_after_them() -> None:
-    log = log_with(policy="reset", at_tokens=3000)
+    log = log_with(policy="reset", at_tokens=5000)
     log.say("go")
     (call,) = log.reply(log.ask(), calls=("one",))
     log.say("and hurry")
