@@ -94,7 +94,8 @@ class Transcript:
 
     def leave_behind(self) -> None:
         """The log goes on as this session's own: the hands it spoke of are another's."""
-        self.running = False
+        self.running, self.rested = False, 0
+        self.budget.spent.clear()
         self._given_up.clear()
         self.saves.clear()
         for hand in self.hands.values():

@@ -7,7 +7,7 @@ import sys
 import click
 
 from carpal.ids import check_id
-from carpal.operator.asking import checked, events_of, run
+from carpal.operator.asking import events_of, get_session, run
 from carpal.operator.connection import Found, Operator, operator_options
 from carpal.operator.events import data_of
 from carpal.operator.inbox import send_confirmation
@@ -63,7 +63,7 @@ def _decide(
         check_id(call_id, "CALL")
 
     async def main(operator: Operator) -> int:
-        calls = await newest_calls(operator, checked(session_id))
+        calls = await newest_calls(operator, await get_session(operator, session_id))
         for asked in calls.named(call_ids, session_id):
             event = await send_confirmation(
                 operator, session_id, asked.call_id, allow=allow, message=message
@@ -77,11 +77,12 @@ def _decide(
     return run(found, main)
 
 
-async def newest_calls(operator: Operator, session_id: str) -> Calls:
-    """The calls of the model's newest reply."""
+async def newest_calls(operator: Operator, info: types_pb2.SessionInfo) -> Calls:
+    """The calls of the model's newest reply, without those of another session's log."""
+    own = max(info.forked_at, info.imported_to)
     events: list[types_pb2.Event] = []
-    async for event in events_of(operator, session_id, *TYPES, newest_first=True):
-        if _began_a_reply(event):
+    async for event in events_of(operator, info.session_id, *TYPES, newest_first=True):
+        if _began_a_reply(event) or event.position <= own:
             break
         events.append(event)
     calls = Calls()

@@ -114,7 +114,7 @@ def show(*, found: Found, session_id: str, as_json: bool) -> int:
         # What came with a fork or an import speaks of another session's hands.
         own = max(info.forked_at, info.imported_to)
         events = [e async for e in events_of(operator, session_id, *overview.TYPES, after=own)]
-        calls = await deciding.newest_calls(operator, session_id)
+        calls = await deciding.newest_calls(operator, info)
         shown = overview.details(info, events, calls.waiting)
         click.echo(json.dumps(shown) if as_json else overview.details_text(shown))
         return DONE

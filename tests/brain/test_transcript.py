@@ -230,3 +230,44 @@ def test_a_fork_has_none_of_the_hands_and_no_open_call_of_the_other_session() ->
     hand = transcript.hand_of(transcript.calls[own])
     assert hand is not None
     assert hand.hand_id == "h2"
+
+
+def test_a_fork_has_spent_nothing_and_nobodys_approval_passes_to_it() -> None:
+    log = Log(inherited=7)
+    log.say("go")
+    reserved = {"model_requests": 1, "output_tokens": 100}
+    request = log.add("span.model_request_start", {"through": 2, "reserved": reserved})
+    use = {"name": "bash", "input": {}, "hand": "shell", "model_request_start_id": request}
+    call = log.add("agent.tool_use", {**use, "evaluated_permission": "ask"})
+    transcript = log.transcript
+    assert transcript.budget.spent == reserved
+    log.add("span.model_request_end", {"model_request_start_id": request})
+    log.add("session.status_idle", {"stop_reason": {"type": "requires_action"}})
+    log.add("session.error")
+    assert transcript.head == transcript.inherited
+    assert not transcript.budget.spent
+    assert not transcript.waits(transcript.calls[call]), "it is the other session's"
+    assert transcript.has_work(), "it is settled as not inherited"
+
+
+def test_a_permission_that_is_not_known_here_needs_a_person() -> None:
+    log = Log()
+    log.say("go")
+    use = {"name": "bash", "input": {}, "hand": "shell", "model_request_start_id": log.ask()}
+    call = log.add("agent.tool_use", {**use, "evaluated_permission": "auto"})
+    assert [each.call_id for each in log.transcript.waiting_calls()] == [call]
+
+
+def test_an_allowed_call_is_of_the_hand_that_its_name_meant_when_it_was_allowed() -> None:
+    log = Log()
+    log.say("go")
+    log.provision("h1")
+    use = {"name": "bash", "input": {}, "hand": "shell", "model_request_start_id": log.ask()}
+    call = log.add("agent.tool_use", {**use, "evaluated_permission": "ask"})
+    log.add("hand.released", {"hand_id": "h1", "name": "shell"})
+    log.add("user.tool_confirmation", {"tool_use_id": call, "result": "allow"})
+    assert log.transcript.hand_of(log.transcript.calls[call]) is None
+    log.provision("h2")
+    hand = log.transcript.hand_of(log.transcript.calls[call])
+    assert hand is not None
+    assert hand.hand_id == "h2"
