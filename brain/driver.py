@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from brain.entries import Entry, New
 from brain.leases import Lease
@@ -18,13 +18,14 @@ from brain.transcript import Transcript
 from brain.waking import Waking
 from carpal.backoff import Backoff
 from carpal.client import rpc_errors
-from carpal.errors import CarpalError, refuse
+from carpal.errors import CarpalError, Unreachable, refuse
 from carpal.status import Reason
 from carpal.v1 import session_pb2, session_pb2_grpc, types_pb2
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+SessionStub: TypeAlias = "session_pb2_grpc.SessionAsyncStub"
 
 
 class Driver:
@@ -106,6 +107,17 @@ class Driver:
         """Put bytes where the log can name them; the blob's name in it, `sha256:…`."""
         self.check_lease()
         return await keep_blob(self._stub, self.workspace, data, media_type)
+
+    async def patiently(self, ask: Callable[[SessionStub], Awaitable[T]]) -> T:
+        """What sessiond answers, however long it is away. STALE_EPOCH when the lease is over."""
+        backoff = Backoff(0.1, 1.0)
+        while True:
+            self.check_lease()
+            try:
+                return await ask(self._stub)
+            except Unreachable as error:
+                log.info("sessiond is waited for", extra={"error": str(error)})
+                await asyncio.sleep(backoff.next())
 
     async def check_refusal(self) -> None:
         """After a refusal for a stale epoch: STALE_EPOCH unless sessiond says that it is not so.

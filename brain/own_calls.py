@@ -4,7 +4,6 @@ Nothing leaves and nothing changes but what tools are loaded, so a call that an
 earlier driver left open is simply answered again.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -30,8 +29,7 @@ from brain.own_tools import (
 from brain.readable import text_of
 from brain.results import own, settled
 from brain.tools import deferred, offered
-from carpal.backoff import Backoff
-from carpal.errors import CarpalError, Unreachable, refuse
+from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 
 _SLICE = 200
@@ -156,10 +154,4 @@ class OwnCalls:
 
     async def _slice(self, **which: Any) -> list[Entry]:
         """A slice of the log, however long sessiond is away. STALE_EPOCH when the lease is over."""
-        backoff = Backoff(0.1, 1.0)
-        while True:
-            self._driver.check_lease()
-            try:
-                return await self._driver.read(**which)
-            except Unreachable:
-                await asyncio.sleep(backoff.next())
+        return await self._driver.patiently(lambda _: self._driver.read(**which))

@@ -19,6 +19,7 @@ from brain.fleet import Fleet
 from brain.offers import ID_MAX
 from brain.patience import Patience
 from brain.placement import Placement
+from brain.session_mounts import SessionMounts
 from brain.text import shorten
 from brain.watch import WatchHub
 from carpal.backoff import Backoff
@@ -50,6 +51,7 @@ class Provisioner:
         self._driver = driver
         self._fleet = fleet
         self._hub = hub
+        self._sessions = SessionMounts(driver)
         self._one_at_a_time: dict[str, asyncio.Lock] = {}
 
     async def provision(self, name: str) -> Hand:
@@ -108,6 +110,9 @@ class Provisioner:
             "type": spec["type"],
             "daemon": daemon,
             **asked,
+            **await self._sessions.made(
+                asked["resources"], lambda what: self._tell(f"{name}: {what}")
+            ),
         }
         point("brain.hand.before_requested")
         await self._driver.append(New("hand.provision_requested", data))

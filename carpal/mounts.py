@@ -1,7 +1,8 @@
 """What a mount's `source_ref` and `mount_path` say, the same for whoever asks and whoever makes it.
 
 Pure. `blob:<sha256>` is a file, `tar:<sha256>` an archive that is unpacked,
-`text:<the text itself>` a file, `git:<URL>[#<branch, tag or commit>]` a clone.
+`text:<the text itself>` a file, `git:<URL>[#<branch, tag or commit>]` a clone,
+`session:<id>[#<from>-<through>]` a log as files, which reaches a hand as a `tar:`.
 """
 
 import re
@@ -21,9 +22,16 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _REF = re.compile(r"[0-9A-Za-z_][0-9A-Za-z._/+-]{0,199}")
 _PATH_MAX = 1024
 _OWN = ("localhost", "127.0.0.1", "::1")
-_KINDS = "blob:<sha256>, tar:<sha256>, text:<text> or git:<https URL>[#<branch or commit>]"
+_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_PART = re.compile(r"([0-9]{0,15})-([0-9]{0,15})")
+_KINDS = (
+    "blob:<sha256>, tar:<sha256>, text:<text>, git:<https URL>[#<branch or commit>] "
+    "or session:<id>[#<from>-<through>]"
+)
+ITSELF = "self"
+"""Stands for the id of the very session that mounts its log."""
 
-Kind = Literal["blob", "tar", "text", "git"]
+Kind = Literal["blob", "tar", "text", "git", "session"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +40,23 @@ class Mount:
 
     kind: Kind
     source: str
-    """A blob's SHA-256 in hex, the text itself, or a repository's URL."""
+    """A blob's SHA-256 in hex, the text itself, a repository's URL, or a session's id."""
     path: str
     """From the workspace on, without `.` or `..` in it; `.` alone is the workspace."""
     ref: str = ""
-    """Of a repository: a branch, tag or commit; empty for its own default."""
+    """Of a repository: a branch, tag or commit; empty for its own default. Of a session: which
+    positions, as `12-90`, `12-` or `-90`; empty for all."""
 
     @property
     def digest(self) -> bytes:
         """Of a blob or an archive."""
         return bytes.fromhex(self.source)
+
+    @property
+    def positions(self) -> tuple[int, int]:
+        """Of a session: the first position, and the last, which is 0 for the head."""
+        first, _, last = self.ref.partition("-")
+        return int(first or 1), int(last or 0)
 
     def __str__(self) -> str:
         """In a few words, for people and for the model."""
@@ -57,7 +72,7 @@ def parse(source_ref: str, mount_path: str, field: str = "mount") -> Mount:
     named = f"{field}.source_ref"
     path = _path(mount_path, f"{field}.mount_path")
     if kind == "session" and colon:
-        raise refuse(Reason.NOT_BUILT, f"{named}: a session as a mount is not built yet")
+        return _session(source, path, named)
     if kind in ("blob", "tar"):
         if not _DIGEST.fullmatch(source):
             raise invalid(named, f"{kind}: wants a SHA-256 as 64 hex digits in lower case")
@@ -100,6 +115,19 @@ def _path(given: str, field: str) -> str:
     if ".." in parts:
         raise invalid(field, f"{given[:80]!r} must not hold '..'")
     return "/".join(parts) or "."
+
+
+def _session(source: str, path: str, field: str) -> Mount:
+    session_id, hash_, ref = source.partition("#")
+    if not _ID.fullmatch(session_id):
+        raise invalid(field, f"session: {session_id[:80]!r} is no session's id, nor {ITSELF!r}")
+    mount = Mount("session", session_id, path, ref)
+    if hash_ and (ref == "-" or not _PART.fullmatch(ref)):
+        raise invalid(field, f"session: {ref[:80]!r} is not like 12-90, 12- or -90")
+    first, last = mount.positions
+    if not first or (last and last < first):
+        raise invalid(field, f"session: {ref!r} holds no position; they begin with 1")
+    return mount
 
 
 def _git(source: str, path: str, field: str) -> Mount:

@@ -26,6 +26,10 @@ def read(mounts: Iterable[pb.Mount], description: Description) -> list[Mount]:
         raise invalid("mounts", f"a {description.type} hand takes none")
     if len(found) > MOUNTS_MAX:
         raise invalid("mounts", f"{len(found)} of them; a hand takes at most {MOUNTS_MAX}")
+    for index, mount in enumerate(found):
+        if mount.kind == "session":
+            problem = "a log reaches a hand as a tar:, which the brain makes of it"
+            raise invalid(f"mounts[{index}].source_ref", problem)
     refuse_twice(found, "mounts")
     return found
 

@@ -42,6 +42,13 @@ def test_a_mount_is_read(source: str, path: str, mount: Mount) -> None:
         ("git:https://h/r#a..b", "a", "source_ref"),
         ("git:https://h:port/r", "a", "source_ref"),
         ("git:ext::sh -c id", "a", "source_ref"),
+        ("session:", "a", "source_ref"),
+        ("session:../x", "a", "source_ref"),
+        ("session:s#", "a", "source_ref"),
+        ("session:s#-", "a", "source_ref"),
+        ("session:s#0-3", "a", "source_ref"),
+        ("session:s#9-3", "a", "source_ref"),
+        ("session:s#a-b", "a", "source_ref"),
         ("text:x", "", "mount_path"),
         ("text:x", ".", "mount_path"),
         ("text:x", "/workspace", "mount_path"),
@@ -72,10 +79,20 @@ def test_two_mounts_on_one_path_are_refused_by_the_field_of_the_second() -> None
     assert caught.value.fields["field"] == "mounts[2].mount_path"
 
 
-def test_a_session_as_a_mount_is_said_not_to_be_built() -> None:
-    with pytest.raises(CarpalError) as caught:
-        parse("session:sesn_1", "log")
-    assert caught.value.reason is Reason.NOT_BUILT
+@pytest.mark.parametrize(
+    ("source", "positions"),
+    [
+        ("session:sesn_1", (1, 0)),
+        ("session:self", (1, 0)),
+        ("session:sesn_1#12-90", (12, 90)),
+        ("session:sesn_1#12-", (12, 0)),
+        ("session:sesn_1#-90", (1, 90)),
+    ],
+)
+def test_a_session_is_its_id_and_which_positions(source: str, positions: tuple[int, int]) -> None:
+    mount = parse(source, ".")
+    assert (mount.kind, mount.positions) == ("session", positions)
+    assert mount.source == source[8:].partition("#")[0]
 
 
 def test_only_blobs_and_archives_have_a_digest() -> None:

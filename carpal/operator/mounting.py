@@ -49,7 +49,7 @@ def read_mount(flag: str) -> MountFlag:
         return MountFlag(name, path, source, Path())
     local = Path(source)
     if not local.is_file() and not local.is_dir():
-        refs = ", ".join(_REFS[:-1])
+        refs = ", ".join(_REFS)
         raise invalid(
             "--mount", f"{source!r} is no file or folder here, and begins with none of {refs}"
         )

@@ -187,8 +187,8 @@ class Stage:
         return [event.type for event in await self._events()]
 
     async def datas(self) -> list[dict[str, Any]]:
-        """The data of the log's events."""
-        return [json.loads(event.data) for event in await self._events()]
+        """The data of the log's events; of a redacted one nothing."""
+        return [json.loads(event.data or b"{}") for event in await self._events()]
 
     async def _events(self) -> list[types_pb2.Event]:
         stub = await self.sessions.operator()

@@ -442,8 +442,13 @@ async def test_what_is_not_built_says_so(place: Place) -> None:
     assert (await refused(service.transfer(pb.TransferRequest()))).reason == Reason.NOT_BUILT
     with pytest.raises(CarpalError, match="Events is not built"):
         service.events(pb.EventsRequest())
+
+
+async def test_a_log_is_no_mount_of_a_daemons_own(place: Place) -> None:
     mounted = provision(place, "h", mounts=[pb.Mount(source_ref="session:s", mount_path="x")])
-    assert (await refused(service.provision(mounted))).reason == Reason.NOT_BUILT
+    error = await refused(place.service.provision(mounted))
+    assert error.reason == Reason.INVALID_FIELD
+    assert "a tar:, which the brain makes" in error.message
 
 
 async def test_an_id_whose_provision_failed_may_be_tried_again_the_moment_it_is_free(
