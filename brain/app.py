@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import grpc
 import msgspec
@@ -21,6 +21,7 @@ from brain.leases import LeaseKeeper
 from brain.links import Links
 from brain.log import Appender
 from brain.model import Model
+from brain.models.settings import read_providers
 from brain.orchestrator import OrchestratorService
 from brain.planned import PlannedEnds
 from brain.presence import Presence
@@ -72,12 +73,23 @@ class BrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Seconds past its orphan deadline after which a hand out of reach has ended itself."""
     link_age: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
     """Seconds after which a daemon is asked to dial anew, less up to a tenth; 0 is never."""
+    provider: str = "anthropic"
+    """Which provider answers the agents that name none."""
+    providers: dict[str, Any] = {}
+    """`[providers.NAME]`: see docs/reference/models.md."""
     hand_idle: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 600.0
     """Seconds an idle session keeps its hands."""
 
 
 async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: int | None) -> None:
     """Run a brain until `stop`; then hand its sessions over."""
+    providers = read_providers(config.providers)
+    if config.provider not in providers:
+        raise refuse(
+            Reason.CONFIG_INVALID,
+            f"provider: there is no {config.provider!r}",
+            action=f"use one of: {', '.join(sorted(providers))}, or add [providers.NAME]",
+        )
     files = IdentityFiles(state / "brain" / config.name / "identity")
     me = _check(files, config)
     harness.load(harness.DEFAULT)
@@ -97,10 +109,10 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
         )
         peers = Peers(files)
         stack.push_async_callback(peers.close)
-        model = Model()
+        model = Model(providers, config.provider)
         stack.push_async_callback(model.close)
-        if not model.has_key:
-            log.warning("no key for the model: set ANTHROPIC_API_KEY, or every call of it fails")
+        if why := await model.why_not():
+            log.warning("no model for agents that name no provider", extra={"why": why})
         keeper = LeaseKeeper(sessions, config.lease_term)
         hub, appender, directory = WatchHub(), Appender(sessions), Directory(sessions)
         planned = PlannedEnds(files.identity, config.link_age)

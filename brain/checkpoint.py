@@ -16,6 +16,7 @@ from typing import Any
 from brain.budget import Budget
 from brain.entries import Call, Entry, Hand, ModelRequest, Save, Window
 from brain.eviction import evict
+from brain.model_standing import Failure, Standing
 from brain.permissions import Decision
 from brain.transcript import Transcript
 
@@ -25,7 +26,9 @@ FORMAT = 1
 """Raised when the same fields come to mean something else; new fields are noticed by themselves."""
 MAX_BYTES = 640 * 1024
 """Of a checkpoint: its event, of 1 MiB at most, has a text too."""
-KINDS: tuple[type[Any], ...] = (Budget, Call, Decision, Entry, Hand, ModelRequest, Save, Window)
+KINDS: tuple[type[Any], ...] = (
+    *(Budget, Call, Decision, Entry, Failure, Hand, ModelRequest, Save, Standing, Window),
+)
 """What a transcript is made of beside JSON: dataclasses, whose names differ."""
 _BY_NAME = {kind.__name__: kind for kind in KINDS}
 

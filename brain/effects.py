@@ -46,6 +46,8 @@ class CallModel:
     policy can make again, whose request is kept as a blob."""
     through: int
     """Position of the last event the request was made from."""
+    provider: str = ""
+    """Which of the brain's providers is asked; empty is the brain's own choice."""
     purpose: Purpose = "reply"
     covers: int = 0
     """Of a compaction: the position up to which the answer is to stand for the log."""
@@ -73,6 +75,14 @@ class Failed:
     retryable: bool
     retry_after: float | None = None
     """Seconds the service asked to wait."""
+    status: int | None = None
+    """The HTTP status of the refusal, if it was one."""
+    feature: str = ""
+    """What of the request the provider does not have; the log says so, and it is left out."""
+    media: tuple[str, ...] = ()
+    """Digests of the sources of images that were refused; the log says so too."""
+    usage: Json = field(default_factory=dict)
+    """What it cost all the same."""
 
 
 @dataclass(frozen=True)

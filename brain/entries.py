@@ -22,7 +22,10 @@ KNOWN_TYPES = frozenset(
         "user.save",
         "user.tool_confirmation",
         "system.message",
+        "context.fallback_model",
+        "context.feature_missing",
         "context.harness",
+        "context.media_refused",
         "context.tools",
         "context.tools_loaded",
         "span.model_request_start",
@@ -174,6 +177,8 @@ class ModelRequest:
     usage: Json = field(default_factory=dict)
     """What the API counted."""
     stop_reason: str = ""
+    stop_sequence: str | None = None
+    stop_details: Json | None = None
 
 
 def check_content(content: Any) -> None:

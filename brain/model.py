@@ -1,35 +1,33 @@
-"""The model: the one door to the `anthropic` package.
+"""The model: asked through a provider, its reply whole, its failures by kind.
 
-`ANTHROPIC_BASE_URL` points it at any server that speaks the Messages API.
-Retries are the harness's, so that each attempt is in the log; the package's
-own are off.
+The door to the `anthropic` package, with the clients it makes
+(`brain/models/clients.py`). One call is one request: retries are the
+harness's, so that each attempt is in the log.
 """
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import anthropic
 import httpx2
 
+from brain import model_kinds as kinds
 from brain.effects import Failed
-from brain.text import clean
-from carpal.json_in import DEPTH_MAX, deeper
+from brain.models import clients, failures, features
+from brain.models.clients import Client, Made, Unusable
+from brain.models.reading import Delta, Reading, Unreadable
+from brain.models.settings import Provider, read_providers
 
 Json = dict[str, Any]
-Delta = Callable[[str, bool], None]
-"""Called with text as it comes, and whether it is thinking."""
 
-REPLY_DEPTH = DEPTH_MAX - 10
-"""Objects and lists within each other in a reply: its events must be read back."""
-_KINDS: dict[int, tuple[str, bool]] = {
-    401: ("authentication_error", False),
-    403: ("billing_error", False),
-    429: ("model_rate_limited_error", True),
-    529: ("model_overloaded_error", True),
-}
-"""HTTP status → error type in the log, and whether the same request may succeed later."""
+DEFAULT = "anthropic"
+"""The provider of agents that name none, unless the brain's settings name another."""
+_NEEDS_WORDS = frozenset({"end_turn", "tool_use", "pause_turn"})
+"""Stop reasons after which an empty reply leaves nothing to go on with."""
+_SAID = frozenset({"thinking", "redacted_thinking"})
 
 
 @dataclass(frozen=True)
@@ -37,16 +35,27 @@ class Reply:
     """What the model said, complete."""
 
     blocks: list[Json]
-    """Content blocks as the API gave them."""
+    """Content blocks as the API gave them. A `tool_use` whose input is no JSON object has
+    `input: {}`, and what came as `invalid_input`."""
     stop_reason: str
     usage: Json
+    stop: Json = field(default_factory=dict)
+    """What else the end says: `stop_sequence`, `stop_details`."""
 
 
 class Model:
-    """Calls Claude, or whatever `ANTHROPIC_BASE_URL` names."""
+    """Calls Claude at the providers of a brain."""
 
-    def __init__(self, client: anthropic.AsyncAnthropic | None = None) -> None:
-        self._client = client or anthropic.AsyncAnthropic(max_retries=0)
+    def __init__(
+        self, providers: Mapping[str, Provider] | None = None, default: str = DEFAULT
+    ) -> None:
+        """`providers`: by name, as `read_providers` gives them; the four kinds when None."""
+        self._providers = dict(read_providers({}) if providers is None else providers)
+        self._default = default
+        self._made: dict[str, Made] = {}
+        self._making = asyncio.Lock()
+        self._old: list[Client] = []
+        """Made from certificates that were renewed since; calls may still be under way."""
 
     @staticmethod
     async def warm() -> None:
@@ -61,77 +70,169 @@ class Model:
 
         async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
             host, port = server.sockets[0].getsockname()
-            async with anthropic.AsyncAnthropic(
-                base_url=f"http://{host}:{port}", api_key="none", max_retries=0, timeout=5
-            ) as nobody:
-                await Model(nobody).call(
-                    {"model": "none", "max_tokens": 1, "messages": []}, lambda text, thinking: None
-                )
+            here = f"http://{host}:{port}"
+            bearer = {"Authorization": "Bearer none"}
+            nobody = Provider(kind="anthropic", base_url=here, headers=bearer, first_timeout=5)
+            model = Model({DEFAULT: nobody})
+            await model.call(
+                {"model": "none", "max_tokens": 1, "messages": []}, lambda text, thinking: None
+            )
+            await model.close()
 
     async def close(self) -> None:
         """Close connections."""
-        await self._client.close()
+        for client in (*self._old, *(made.client for made in self._made.values())):
+            await client.close()
+        self._made, self._old = {}, []
 
-    @property
-    def has_key(self) -> bool:
-        """Whether there is anything to authenticate with."""
-        client = self._client
-        return bool(client.api_key or client.auth_token or client.credentials)
-
-    async def call(self, parameters: Json, delta: Delta) -> Reply | Failed:
-        """Stream one reply. Failures of the service are a `Failed`; bugs raise."""
-        if not self.has_key:
-            # The package would raise a TypeError about headers.
-            why = "the brain has no key for the model: start it with ANTHROPIC_API_KEY set"
-            return Failed("authentication_error", why, retryable=False)
-        whole = False
+    async def why_not(self) -> str:
+        """Why agents that name no provider cannot be answered, as far as is known unasked."""
         try:
-            async with self._client.messages.stream(**parameters) as stream:
-                async for event in stream:
-                    if event.type == "text":
-                        delta(event.text, False)
-                    elif event.type == "thinking":
-                        delta(event.thinking, True)
-                    whole = event.type == "message_stop"
-                message = await stream.get_final_message() if whole else None
-        except anthropic.APIError as error:
-            return _failed(error)
-        except ValueError as error:
-            # Tool input that is not JSON, or half a character: the package lets it out as it is.
-            return _cut(f"the reply cannot be read: {error}")
-        except httpx2.HTTPError as error:
-            # A cut in the middle of a stream passes the package unwrapped.
-            return _cut(f"the connection was cut: {error}")
-        if message is None or message.stop_reason is None:
-            return _cut("the stream ended before the message did")
-        blocks = [block.model_dump(mode="json", exclude_none=True) for block in message.content]
-        if deeper(blocks, REPLY_DEPTH):
-            return _cut(f"the reply is nested more than {REPLY_DEPTH} deep")
-        return Reply(
-            blocks=clean(blocks),
-            stop_reason=message.stop_reason,
-            usage=message.usage.model_dump(mode="json", exclude_none=True),
-        )
+            client = await self._client(self._default)
+        except Unusable as error:
+            return str(error)
+        except clients.identity_errors(self._providers[self._default].kind) as error:
+            return str(error)
+        return "" if clients.has_identity(client) else _NO_KEY
+
+    def lacking(self, request: Json, provider: str = "") -> list[str]:
+        """Features the request uses that the provider is known not to have, sorted."""
+        settings = self._providers.get(provider or self._default)
+        return features.lacking(settings.kind, settings.lacks, request) if settings else []
+
+    def provider(self, named: str) -> str:
+        """The provider that is asked where an agent names this one; empty is none."""
+        return named or self._default
+
+    async def call(self, parameters: Json, delta: Delta, provider: str = "") -> Reply | Failed:
+        """Stream one reply. Failures of the service are a `Failed`; bugs raise.
+
+        Bounded: by the provider's settings to connect, to the first byte, between two pieces and
+        as a whole.
+        """
+        name = provider or self._default
+        settings = self._providers.get(name, _NONE)
+        kind = settings.kind
+        reading = Reading(delta)
+        try:
+            client = await self._client(name)
+            if not clients.has_identity(client):
+                # The package would raise a TypeError about headers.
+                return Failed(kinds.AUTHENTICATION, _NO_KEY, retryable=False)
+            async with asyncio.timeout(settings.whole_timeout):
+                await _read(client, parameters, reading)
+            return _reply(reading)
+        except TimeoutError:
+            return failures.timed_out(f"the reply took more than {settings.whole_timeout:g} s")
+        except (anthropic.APIError, httpx2.HTTPError) as error:
+            return _failed(error, parameters, settings, reading)
+        except Unusable as error:
+            return Failed(kinds.PROVIDER, str(error), retryable=False)
+        except clients.stream_errors(kind) as error:
+            return failures.cut(f"the reply cannot be read: {error}")
+        except clients.identity_errors(kind) as error:
+            return _no_identity(error)
+
+    async def _client(self, name: str) -> Client:
+        """The client of a provider. Raises Unusable."""
+        settings = self._providers.get(name)
+        if settings is None:
+            known = ", ".join(sorted(self._providers))
+            raise Unusable(f"this brain has no provider {name!r}; it has {known}")
+        async with self._making:
+            made = self._made.get(name)
+            if made is not None and made.stamp == clients.stamp(settings):
+                return made.client
+            # In a thread: a cloud's package takes a second to load.
+            new = await asyncio.to_thread(clients.make, name, settings)
+            if made is not None:
+                self._old.append(made.client)
+            self._made[name] = new
+            return new.client
 
 
-def _cut(message: str) -> Failed:
-    return Failed("model_request_failed_error", message, retryable=True)
+_NONE = Provider(kind="anthropic")
+_NO_KEY = "the brain has no key for the model: start it with ANTHROPIC_API_KEY set"
 
 
-def _failed(error: anthropic.APIError) -> Failed:
-    if isinstance(error, anthropic.APIStatusError):
-        status = error.status_code
-        if status == 200:  # an error event inside a stream
-            overloaded = "overloaded" in error.message.lower()
-            kind = "model_overloaded_error" if overloaded else "model_request_failed_error"
-            return Failed(kind, error.message, retryable=True)
-        kind, retryable = _KINDS.get(status, ("model_request_failed_error", status >= 500))
-        return Failed(kind, error.message, retryable, _retry_after(error))
-    return _cut(f"{type(error).__name__}: {error}")
-
-
-def _retry_after(error: anthropic.APIStatusError) -> float | None:
+async def _read(client: Client, parameters: Json, reading: Reading) -> None:
+    # As the request stands, not through the package's types: what is sent is what was hashed,
+    # and what comes is kept as it came.
+    stream = await client.post(
+        "/v1/messages",
+        body={**parameters, "stream": True},
+        cast_to=object,
+        stream=True,
+        stream_cls=anthropic.AsyncStream[object],
+    )
     try:
-        return max(0.0, float(error.response.headers["retry-after"]))
-    except (KeyError, ValueError):
+        async for event in stream:
+            if not isinstance(event, dict):
+                raise Unreadable(f"an event of the stream is {type(event).__name__}, no object")
+            reading.take(event)
+            if reading.ended:
+                break
+    finally:
+        await stream.close()
+
+
+def _reply(reading: Reading) -> Reply | Failed:
+    if not reading.ended or not reading.stop_reason:
+        return failures.cut("the stream ended before the message did")
+    blocks = reading.blocks()
+    says = any(block["type"] not in _SAID and block.get("text") != "" for block in blocks)
+    if not says and reading.stop_reason in _NEEDS_WORDS:
+        why = f"the model said nothing and stopped ({reading.stop_reason})"
+        return Failed(kinds.EMPTY, why, retryable=True, usage=reading.usage)
+    return Reply(blocks, reading.stop_reason, reading.usage, reading.stop)
+
+
+def _failed(
+    error: anthropic.APIError | httpx2.HTTPError,
+    request: Json,
+    settings: Provider,
+    reading: Reading,
+) -> Failed:
+    if isinstance(error, anthropic.APIStatusError):
+        kind, message = error.type or "", error.api_message or error.message
+        if error.status_code == 200:  # an error event inside a stream
+            return failures.of_event(kind, message)
+        after = _retry_after(error.response.headers)
+        return failures.of_status(error.status_code, kind, message, request, after)
+    cause = error.__cause__
+    if isinstance(cause, clients.identity_errors(settings.kind)):
+        return _no_identity(cause)
+    if isinstance(error, (anthropic.APITimeoutError, httpx2.TimeoutException)):
+        if reading.begun:
+            return failures.timed_out(f"the stream stood still for {settings.idle_timeout:g} s")
+        return failures.timed_out(f"no answer: {type(cause or error).__name__}")
+    if reading.begun:
+        # A cut in the middle of a stream passes the package unwrapped.
+        return failures.cut(f"the connection was cut: {error or type(error).__name__}")
+    why = f"{type(error).__name__}: {cause or error}"
+    return Failed(kinds.FAILED, why, retryable=True)
+
+
+def _no_identity(error: BaseException) -> Failed:
+    """No token or key was to be had; some of that passes."""
+    if isinstance(error, RuntimeError):
+        return Failed(kinds.PROVIDER, str(error), retryable=False)
+    again = bool(getattr(error, "retryable", False))
+    why = f"no identity for the model: {error or type(error).__name__}"
+    return Failed(kinds.AUTHENTICATION, why, retryable=again)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that a refusal asks to wait, in any of its three forms."""
+    if (exact := headers.get("retry-after-ms")) is not None and exact.isdecimal():
+        return int(exact) / 1000
+    said = headers.get("retry-after", "")
+    try:
+        return max(0.0, float(said))
+    except ValueError:
+        pass
+    try:
+        there = parsedate_to_datetime(headers.get("date", ""))
+        return max(0.0, (parsedate_to_datetime(said) - there).total_seconds())
+    except (ValueError, TypeError):
         return None

@@ -1,12 +1,16 @@
 """Calling the model for a drive: intent before, the reply whole or not at all after."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from brain import model_kinds as kinds
 from brain.budget import Amounts, reservation
 from brain.driver import Driver
 from brain.effects import CallModel, Failed, Finish, Json, Replied
 from brain.entries import New
 from brain.model import Model, Reply
+from brain.model_standing import Choice
+from brain.models import features, media
 from brain.permissions import evaluate
 from brain.request import canonical, digest_of
 from brain.results import not_run
@@ -16,6 +20,11 @@ from carpal.fault_points import point
 from carpal.ids import new_id
 from carpal.v1 import orchestrator_pb2 as pb
 
+_REASON_MAX = 500
+"""Characters of a service's message that an event about a part of the request keeps."""
+_CUT = {"max_tokens": "max_tokens", "model_context_window_exceeded": "the context window's end"}
+"""Stop reasons of a reply that was not at its end → what cut it."""
+_STOP = ("stop_sequence", "stop_details")
 GIVEN = "given/"
 """How the policy of a request begins that no context policy can make again."""
 
@@ -35,6 +44,15 @@ class ModelCalls:
 
         `Finish` when the budget does not allow it.
         """
+        lacks = self._lacks(effect)
+        known = self._model.lacking(effect.request, effect.provider)
+        if news := [each for each in known if each not in lacks]:
+            return await self._told_lacking(effect, news)
+        given = effect.policy.startswith(GIVEN)
+        if given:
+            refused = self._driver.transcript.models.refused
+            request = media.without(features.without(effect.request, lacks), refused)
+            effect = replace(effect, request=request)
         body = canonical(effect.request)
         reserve = reservation(effect.request, len(body))
         budget = self._driver.transcript.budget
@@ -52,13 +70,15 @@ class ModelCalls:
                 self._tell(pb.WatchResponse(text=moment))
 
         self._driver.check_lease()
-        call = self._model.call(effect.request, delta)
+        call = self._model.call(effect.request, delta, effect.provider)
         answer = await self._driver.unless(lambda t: t.interrupted > effect.through, call)
         if answer is None:
             answer = Failed("interrupted", "a person interrupted", retryable=False)
         if isinstance(answer, Failed):
-            await self._driver.append(_failed(request_id, answer))
-            return answer
+            learned = self._learned(effect, answer)
+            await self._driver.append(_failed(request_id, answer), *learned)
+            # No policy makes it anew, so it is made again here; each time there is less of it.
+            return await self.call(effect) if given and learned else answer
         if effect.purpose == "reply":
             events, blocks = self._reply(request_id, answer, effect.calls_prefix)
         else:
@@ -72,6 +92,7 @@ class ModelCalls:
     async def _start(self, effect: CallModel, body: bytes, reserve: Amounts) -> Json:
         start: Json = {
             "model": effect.request["model"],
+            "provider": self._model.provider(effect.provider),
             "harness": self._harness,
             "policy": effect.policy,
             "through": effect.through,
@@ -86,10 +107,37 @@ class ModelCalls:
             start["request_blob"] = await self._driver.keep(body)
         return start
 
+    def _lacks(self, effect: CallModel) -> set[str]:
+        """What the log says is not to be asked of a model."""
+        choice = Choice(effect.request["model"], effect.provider)
+        return self._driver.transcript.models.lacks(choice)
+
+    async def _told_lacking(
+        self, effect: CallModel, features: list[str]
+    ) -> Replied | Failed | Finish:
+        """Say what the provider is known to lack, before it is asked: the request is made anew."""
+        why = f"provider {self._model.provider(effect.provider)!r} does not have it"
+        await self._driver.append(*(_missing(effect, each, why) for each in features))
+        if effect.policy.startswith(GIVEN):
+            return await self.call(effect)
+        return Failed(kinds.FEATURE, f"{', '.join(features)}: {why}", retryable=True)
+
+    def _learned(self, effect: CallModel, failed: Failed) -> list[New]:
+        """What a refusal says of the request, where that is news."""
+        models = self._driver.transcript.models
+        if failed.feature and failed.feature not in self._lacks(effect):
+            model = effect.request["model"]
+            return [_missing(effect, failed.feature, failed.message, model)]
+        if news := [each for each in failed.media if each not in models.refused]:
+            reason = failed.message[:_REASON_MAX]
+            return [New("context.media_refused", {"sha256": news, "reason": reason})]
+        return []
+
     def _reply(self, request_id: str, reply: Reply, prefix: str) -> tuple[list[New], list[Json]]:
         """A reply's events, one group, so it is in the log whole or not at all; and its blocks."""
         events: list[New] = []
         blocks: list[Json] = []
+        refused: list[New] = []
         for block in reply.blocks:
             data: Json = {"model_request_start_id": request_id}
             if block["type"] == "tool_use":
@@ -101,26 +149,47 @@ class ModelCalls:
                 agent = self._driver.transcript.agent
                 data["evaluated_permission"] = evaluate(agent, called, hand)
                 events.append(New("agent.tool_use", data, id=call_id))
+                if why := _why_not_run(reply, block):
+                    refused.append(not_run(call_id, why))
                 continue
             blocks.append(block)
             if block["type"] in ("thinking", "redacted_thinking"):
                 events.append(New("agent.thinking", data | {"content": [block]}))
-            elif block.get("text"):
+            elif block["type"] != "text" or block["text"]:
                 events.append(New("agent.message", data | {"content": [block]}))
-        cut = reply.stop_reason == "max_tokens" and events and events[-1].type == "agent.tool_use"
-        # A call cut off at the limit may read as a whole one that asks for something else.
-        refused = [not_run(events[-1].id, "the reply was cut at max_tokens")] if cut else []
         return [*events, _ended(request_id, reply), *refused], blocks
 
     def _tell(self, moment: pb.WatchResponse) -> None:
         self._hub.tell(self._driver.session_id, moment)
 
 
+def _why_not_run(reply: Reply, block: Json) -> str:
+    """Why a call of a reply is not run; empty when it is."""
+    if reply.stop_reason == "refusal":
+        return "the model refused to go on"
+    if reply.stop_reason in _CUT and block is reply.blocks[-1]:
+        # A call cut off at the limit may read as a whole one that asks for something else.
+        return f"the reply was cut at {_CUT[reply.stop_reason]}"
+    if "invalid_input" in block:
+        return f"its input is no JSON object: {block['invalid_input']}"
+    return ""
+
+
+def _missing(effect: CallModel, feature: str, why: str, model: str = "") -> New:
+    """A feature that a provider, or one of its models, does not have."""
+    said = {"provider": effect.provider, "feature": feature, "reason": why[:_REASON_MAX]}
+    return New("context.feature_missing", said | ({"model": model} if model else {}))
+
+
 def _failed(request_id: str, failed: Failed) -> New:
     error: Json = {"type": failed.kind, "message": failed.message, "retryable": failed.retryable}
+    if failed.status is not None:
+        error["status"] = failed.status
     if failed.retry_after is not None:
         error["retry_after"] = failed.retry_after
-    end = {"model_request_start_id": request_id, "is_error": True, "error": error}
+    end: Json = {"model_request_start_id": request_id, "is_error": True, "error": error}
+    if failed.usage:
+        end["model_usage"] = failed.usage
     return New("span.model_request_end", end)
 
 
@@ -130,6 +199,7 @@ def _ended(request_id: str, reply: Reply, more: Mapping[str, Json] | None = None
         "is_error": False,
         "model_usage": reply.usage,
         "stop_reason": reply.stop_reason,
+        **{name: reply.stop[name] for name in _STOP if name in reply.stop},
         **(more or {}),
     }
     return New("span.model_request_end", end)

@@ -13,6 +13,7 @@ from brain.context.conversation import Piece, joined
 from brain.context.policies import policy_of
 from brain.context.settings import MAX_TOKENS, settings
 from brain.effects import CallModel
+from brain.models import features, media
 from brain.tools import offered
 from brain.transcript import Transcript
 from carpal.errors import refuse
@@ -26,14 +27,17 @@ def next_reply(transcript: Transcript) -> CallModel:
     chosen = settings(transcript.agent)
     policy = policy_of(chosen)
     request = parameters(transcript, policy.pieces(transcript, chosen))
-    return CallModel(request, policy=policy.NAME, through=transcript.head)
+    choice = transcript.models.choice(transcript.agent)
+    return CallModel(request, policy.NAME, transcript.head, provider=choice.provider)
 
 
 def parameters(transcript: Transcript, pieces: list[Piece]) -> Json:
     """A request's parameters, for messages that a context policy chose."""
     agent = transcript.agent
+    models = transcript.models
+    choice = models.choice(agent)
     request: Json = {
-        "model": agent["model"],
+        "model": choice.model,
         "max_tokens": agent.get("max_tokens") or MAX_TOKENS,
         "messages": joined(pieces),
     }
@@ -41,7 +45,12 @@ def parameters(transcript: Transcript, pieces: list[Piece]) -> Json:
         request["system"] = system
     if tools := offered(transcript):
         request["tools"] = tools
-    return cache.marked(request)
+    if thinking := agent.get("thinking"):
+        request["thinking"] = thinking
+    fitting = media.without(features.without(request, models.lacks(choice)), models.refused)
+    if "cache_control" in models.lacks(choice):
+        return fitting
+    return cache.marked(fitting)
 
 
 def canonical(request: Json) -> bytes:

@@ -8,9 +8,11 @@ and you get the same answers.
 
 from typing import Any, Literal
 
+from brain import model_kinds as kinds
 from brain.budget import Budget, read_amounts
 from brain.entries import KNOWN_TYPES, Call, Entry, Hand, ModelRequest, Save, Window, check_content
 from brain.eviction import evict, read_window
+from brain.model_standing import Standing
 from brain.permissions import moot, read_decision, read_permission, undecided
 
 Json = dict[str, Any]
@@ -22,7 +24,7 @@ RESTS = ("requires_action", "budget_reached")
 class Transcript:
     """The fold of one session's log."""
 
-    def __init__(self, inherited: int = 0) -> None:
+    def __init__(self, inherited: int = 0) -> None:  # noqa: PLR0915 - one a fact
         """`inherited`: the last position that was another session's, on forks and imports."""
         self.inherited = inherited
         self.head = 0
@@ -39,6 +41,8 @@ class Transcript:
         self.calls: dict[str, Call] = {}
         self.hands: dict[str, Hand] = {}
         self.requests: dict[str, ModelRequest] = {}
+        self.models = Standing()
+        """What is known of the models, and how their newest call failed."""
         self.saves: dict[str, Save] = {}
         """Saves that were asked for and are not answered, oldest first."""
         self.inputs: list[Entry] = []
@@ -80,14 +84,15 @@ class Transcript:
         self.head = entry.position
         self.last_time = entry.time
         handle = getattr(self, "_on_" + entry.type.replace(".", "_"), None)
-        if handle is not None:
-            try:
+        try:
+            if handle is not None:
                 handle(entry)
-            except (AttributeError, KeyError, TypeError, ValueError):
-                # Anyone may append an inbox event, and nobody checked its data before.
-                if not entry.redacted:
-                    self.malformed.append(entry)
-        elif entry.must_understand and entry.type not in KNOWN_TYPES:
+            self.models.apply(entry.type, entry.data)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            # Anyone may append an inbox event, and nobody checked its data before.
+            if not entry.redacted:
+                self.malformed.append(entry)
+        if handle is None and entry.must_understand and entry.type not in KNOWN_TYPES:
             self.unknown.append(entry)
         if self.head == self.inherited:
             self.leave_behind()
@@ -154,6 +159,13 @@ class Transcript:
             if call is None or not self.stopped(call):
                 return True
         return False
+
+    def paused(self) -> bool:
+        """Whether the service paused the newest reply, which then goes on where it stands."""
+        reply = self.last_reply
+        if reply is None or reply.stop_reason != "pause_turn":
+            return False
+        return reply.position > max(self.interrupted, self.idle_through)
 
     def has_work(self) -> bool:
         """Whether a driver has anything to do.
@@ -313,13 +325,15 @@ class Transcript:
         request.error = dict(entry.data.get("error") or {}) if request.failed else None
         request.usage = dict(entry.data.get("model_usage") or {})
         request.stop_reason = entry.data.get("stop_reason") or ""
+        request.stop_sequence = entry.data.get("stop_sequence")
+        request.stop_details = entry.data.get("stop_details")
         if not request.failed:
             self.failures = 0
             if request.purpose == "reply":
                 self.last_reply = request
             else:
                 request.answer = dict(entry.data.get("reply") or {})
-        elif entry.data.get("error", {}).get("type") != "interrupted":
+        elif entry.data.get("error", {}).get("type") not in kinds.NOT_COUNTED:
             self.failures += 1
 
     def _on_agent_message(self, entry: Entry) -> None:

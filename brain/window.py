@@ -18,6 +18,7 @@ from brain.context.settings import Settings, settings
 from brain.context.tokens import counted, estimate
 from brain.effects import CallModel, Emit
 from brain.entries import ModelRequest
+from brain.model_kinds import EMPTY
 from brain.request import parameters
 from brain.tools import offered
 from brain.transcript import Transcript
@@ -92,8 +93,9 @@ def _text(request: ModelRequest) -> str:
 
 def _hopeless(asked: list[ModelRequest]) -> bool:
     """Whether asking once more would not help: the cut is made without the model."""
-    useless = sum(request.answer is not None for request in asked)
     errors = [request.error or {} for request in asked if request.error is not None]
+    useless = sum(request.answer is not None for request in asked)
+    useless += sum(error.get("type") == EMPTY for error in errors)
     too_long = sum(error.get("type") == TOO_LONG for error in errors)
     for_good = any(
         error.get("retryable") is False and error.get("type") not in (TOO_LONG, "interrupted")
@@ -114,7 +116,15 @@ def _ask(
         # It called a tool in place of an answer. Not so the first time: it spoils the cache.
         request["tool_choice"] = {"type": "none"}
     policy = policy_of(chosen).NAME
-    return CallModel(request, policy, transcript.head, purpose="compaction", covers=cut.through)
+    provider = transcript.models.choice(transcript.agent).provider
+    return CallModel(
+        request,
+        policy,
+        transcript.head,
+        provider=provider,
+        purpose="compaction",
+        covers=cut.through,
+    )
 
 
 def _thinking(request: Json) -> int:

@@ -100,6 +100,14 @@ class Limits(Struct, forbid_unknown_fields=True, omit_defaults=True):
     output_tokens: Count | UnsetType = UNSET
 
 
+class Fallback(Struct, forbid_unknown_fields=True):
+    """A fallback model at a provider of its own."""
+
+    model: Text
+    provider: Name | UnsetType = UNSET
+    """The agent's own when absent."""
+
+
 class Agent(Struct, forbid_unknown_fields=True):
     """An agent."""
 
@@ -108,7 +116,7 @@ class Agent(Struct, forbid_unknown_fields=True):
     """Of the document it is from; sessiond counts them, nobody writes them."""
     model: Text = DEFAULT_MODEL
     provider: Name | UnsetType = UNSET
-    fallback_model: Text | UnsetType = UNSET
+    fallback_model: Text | Fallback | UnsetType = UNSET
     system: str = ""
     harness: Text = DEFAULT_HARNESS
     max_tokens: Count = MAX_TOKENS

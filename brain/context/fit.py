@@ -16,23 +16,35 @@ NO_TEXT = "[no text]"
 """Stands for a message in which nothing was said."""
 _NO_OUTPUT = "[no output]"
 NAME_MAX = 128
+_SOURCES = {
+    "base64": ("media_type", "data"),
+    "text": ("media_type", "data"),
+    "url": ("url",),
+    "file": ("file_id",),
+}
+"""Kinds of sources of images and documents → their fields."""
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def said(content: list[Json]) -> list[Json]:
-    """The text blocks of a message, one at least: only text is passed on, and no blank."""
+    """The blocks of a message, one at least: text that is not blank, images, documents."""
     blocks = []
     for block in content:
         text = _text(block)
-        if text.strip():
+        if shown := _media(block):
+            blocks.append(shown)
+        elif text.strip():
             blocks.append({"type": "text", "text": text})
     return blocks or [{"type": "text", "text": NO_TEXT}]
 
 
 def result(data: Json) -> Json:
     """The block of an `agent.tool_result`."""
-    content = [{"type": "text", "text": _text(block) or _NO_OUTPUT} for block in data["content"]]
+    content = [
+        _media(block) or {"type": "text", "text": _text(block) or _NO_OUTPUT}
+        for block in data["content"]
+    ]
     block: Json = {
         "type": "tool_result",
         "tool_use_id": call_id(data["tool_use_id"]),
@@ -41,6 +53,20 @@ def result(data: Json) -> Json:
     if data.get("is_error"):
         block["is_error"] = True
     return block
+
+
+def _media(block: Json) -> Json | None:
+    """An image or a document with what the API takes of it; None of anything else."""
+    source = block.get("source")
+    if block["type"] not in ("image", "document") or not isinstance(source, dict):
+        return None
+    fields = _SOURCES.get(str(source.get("type")), ())
+    if not fields or not all(isinstance(source.get(name), str) for name in fields):
+        return None
+    said: Json = {"type": source["type"], **{name: source[name] for name in fields}}
+    more = ("title", "context") if block["type"] == "document" else ()
+    words = {name: block[name] for name in more if isinstance(block.get(name), str)}
+    return {"type": block["type"], "source": said, **words}
 
 
 def replied(blocks: list[Json]) -> list[Json]:

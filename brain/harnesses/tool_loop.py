@@ -1,70 +1,110 @@
 """The tool loop: answer, run what the model calls, answer again. Pure.
 
 Every step is decided from the transcript alone, so a new driver needs no
-other state: what is open is run, what is unanswered is answered, and when
-nothing is left the session goes idle.
+other state: what is open is run, what failed is said and tried again, what is
+unanswered is answered, and when nothing is left the session goes idle.
 """
 
-from brain.effects import Emit, Execute, Failed, Finish, Harness, HarnessType, Sleep
+from brain import model_kinds as kinds
+from brain.effects import Emit, Execute, Finish, Harness, HarnessType, Sleep
+from brain.model_standing import WAIT_MAX, Failure
 from brain.request import next_reply
 from brain.transcript import Transcript
 from brain.window import next_cut
 
 MAX_FAILURES = 5
 """Model calls that may fail in a row before the turn ends."""
+MAX_PAUSES = 20
+"""Times in a row that a model goes on where its service paused it."""
+_TRIES = {kinds.EMPTY: 2}
+"""Tries of what another try seldom mends; each is paid for."""
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 30.0
+_PLAIN = ("", "end_turn", "tool_use")
+"""Stop reasons of which there is no more to say."""
 
 
 def tool_loop(transcript: Transcript) -> Harness:
     """The harness every agent gets unless it names another."""
     while True:
+        models = transcript.models
         if calls := transcript.open_calls():
             yield Execute(tuple(call.call_id for call in calls))
-        elif transcript.wants_model() and transcript.failures < MAX_FAILURES:
-            result = yield next_cut(transcript) or next_reply(transcript)
-            # What a cut of the window helps, or goes on without, is no failure to tell.
-            if isinstance(result, Failed) and (result.retryable or not next_cut(transcript)):
-                yield from _recover(transcript, result)
-        elif transcript.wants_model():
+        elif models.gave_up:
+            yield _give_up(transcript)
+        elif not _wants(transcript):
+            yield _finish(transcript)
+        elif models.failure is not None and _to_tell(transcript, models.failure):
+            yield from _recover(transcript, models.failure)
+        elif transcript.failures >= MAX_FAILURES:
             # Brains that died while the model was asked count too: each call is paid for.
             yield Finish("retries_exhausted")
+        elif why := models.wants_fallback(transcript.agent):
+            fallback = {"from": transcript.agent["model"], "because": why}
+            fallback["to"] = models.fallback_of(transcript.agent).model
+            yield Emit("context.fallback_model", fallback)
         else:
-            yield _finish(transcript)
+            yield next_cut(transcript) or next_reply(transcript)
 
 
-def _recover(transcript: Transcript, failed: Failed) -> Harness:
-    """Wait and try again, or end the turn; the log says which."""
-    if failed.kind == "interrupted":
-        return
-    retry = failed.retryable and transcript.failures < MAX_FAILURES
-    through = transcript.head
-    yield Emit(
-        "session.error",
-        {
-            "error": {
-                "type": failed.kind,
-                "message": failed.message,
-                "retry_status": {"type": "retrying" if retry else "exhausted"},
-            }
-        },
-    )
-    if not retry:
-        yield Finish("retries_exhausted", through=through)
-    wait = _FIRST_WAIT * 2.0**transcript.failures
-    asked = failed.retry_after
-    yield Sleep(min(_LONGEST_WAIT, wait if asked is None else asked))
+def _wants(transcript: Transcript) -> bool:
+    """Whether the model is to say something: an answer, or the rest of one."""
+    paused = transcript.paused() and transcript.models.pauses <= MAX_PAUSES
+    return transcript.wants_model() or paused
+
+
+def _to_tell(transcript: Transcript, failure: Failure) -> bool:
+    """Whether it is one: what a cut of the window helps, or goes on without, is none."""
+    more = _more(transcript, failure) or transcript.failures >= MAX_FAILURES
+    return more or next_cut(transcript) is None
+
+
+def _more(transcript: Transcript, failure: Failure) -> bool:
+    """Whether another try is sensible, as far as the kind and the number of tries say."""
+    tries_left = failure.tries < _TRIES.get(failure.kind, MAX_FAILURES)
+    return failure.retryable and tries_left and transcript.failures < MAX_FAILURES
+
+
+def _recover(transcript: Transcript, failure: Failure) -> Harness:
+    """Say what failed and what follows; wait, if it is another try."""
+    instead = bool(transcript.models.wants_fallback(transcript.agent))
+    soon = (failure.retry_after or 0.0) <= WAIT_MAX
+    more = _more(transcript, failure)
+    retry = more and (soon or instead)
+    message = failure.message
+    if more and not retry:
+        message += f" (it asks to wait for {failure.retry_after:g} s, more than is waited)"
+    error = {
+        "type": failure.kind,
+        "message": message,
+        "retry_status": {"type": "retrying" if retry else "exhausted"},
+    }
+    # Whoever goes on from here considers what this one considered.
+    yield Emit("session.error", {"error": error, "through": transcript.head})
+    if retry and not instead:
+        wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**transcript.failures)
+        yield Sleep(wait if failure.retry_after is None else failure.retry_after)
+
+
+def _give_up(transcript: Transcript) -> Finish:
+    """The end that an exhausted failure means."""
+    models = transcript.models
+    if models.gave_up_for == kinds.EMPTY:
+        return Finish("end_turn", {"type": "empty_reply"}, through=models.gave_up)
+    return Finish("retries_exhausted", through=models.gave_up)
 
 
 def _finish(transcript: Transcript) -> Finish:
     reply = transcript.last_reply
-    stop = reply.stop_reason if reply is not None else ""
-    if stop == "refusal":
-        return Finish("refusal")
-    if stop == "max_tokens":
-        return Finish("end_turn", {"type": "max_tokens"})
-    return Finish("end_turn")
+    if reply is None or reply.stop_reason in _PLAIN:
+        return Finish("end_turn")
+    if reply.stop_reason == "refusal":
+        return Finish("refusal", reply.stop_details)
+    details = {"type": reply.stop_reason}
+    if reply.stop_sequence is not None:
+        details["stop_sequence"] = reply.stop_sequence
+    return Finish("end_turn", details)
 
 
-HARNESS = HarnessType("1", tool_loop)
+HARNESS = HarnessType("2", tool_loop)
 """The entry point `tool_loop`."""

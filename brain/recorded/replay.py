@@ -32,8 +32,9 @@ from carpal.status import Reason
 
 Json = dict[str, Any]
 IDLE = "session.status_idle"
-_DECIDED = (START, IDLE)
-"""Events that say what a harness decided, and of which head."""
+ERROR = "session.error"
+_DECIDED = (START, IDLE, ERROR)
+"""Events that say what a harness decided, and of which head (`through`)."""
 _STEPS_MAX = 1_000_000
 
 
@@ -161,12 +162,17 @@ class Replay:
 
     def _emitted(self, effect: Emit) -> int:
         """The position of the recorded event that says the same; it may have been fed by now."""
+        upto = self._decision()
+        if upto is not None and (upto.type, upto.data) == (effect.type, effect.data):
+            self._decisions += 1
+            self._feed(upto.position)
+            self._since.clear()
+            return upto.position
         for index, entry in enumerate(self._since):
             if (entry.type, entry.data) == (effect.type, effect.data):
                 del self._since[: index + 1]
                 self._decisions += 1
                 return entry.position
-        upto = self._decision()
         position = upto.position if upto else len(self._entries) + 1
         recorded = _said(upto) if upto else "the log ends"
         raise _Differs(Difference(position, recorded, f"an event {effect.type}"))
@@ -254,6 +260,8 @@ def _answer(transcript: Transcript, request_id: str, end: Entry) -> Replied | Fa
 
 
 def _said(entry: Entry) -> str:
+    if entry.type == ERROR:
+        return f"an event {ERROR}"
     if entry.type == IDLE:
         reason = entry.data.get("stop_reason")
         return f"idle for {reason.get('type') if isinstance(reason, dict) else reason}"

@@ -70,6 +70,12 @@ class Log:
         )
         return made
 
+    def fails(self, request: str, kind: str = "model_overloaded_error", **error: Any) -> str:
+        """A model call that failed."""
+        said = {"type": kind, "message": "why", "retryable": True, **error}
+        ended = {"model_request_start_id": request, "is_error": True, "error": said}
+        return self.add("span.model_request_end", ended)
+
     def result(self, call_id: str, text: str = "done", outcome: str = "ok", **more: Any) -> str:
         """A call's result."""
         return self.add(

@@ -12,6 +12,7 @@ class Said(Model):
     """A model that says what a test wants, without a network."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked = 0
         self.gate = asyncio.Event()
         self.gate.set()
@@ -21,7 +22,10 @@ class Said(Model):
         """What it says first; after these, a text."""
 
     async def call(
-        self, parameters: dict[str, Any], delta: Callable[[str, bool], None]
+        self,
+        parameters: dict[str, Any],
+        delta: Callable[[str, bool], None],
+        provider: str = "",
     ) -> Reply | Failed:
         """See Model."""
         self.asked += 1

@@ -14,9 +14,17 @@ ROOT = Path(__file__).parent.parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 PACKAGES = ("carpal", "brain", "hands", "sessiond", "vault")
-PARTS = {"hands": ("container",), "sessiond": ("sessiond", "postgres")}
+PARTS = {
+    "brain": ("brain", "bedrock", "vertex"),
+    "hands": ("container",),
+    "sessiond": ("sessiond", "postgres"),
+}
 """The extras of a package that has others than its own name's."""
-NAMESPACES = {"google.protobuf": "protobuf", "google.rpc": "googleapis-common-protos"}
+NAMESPACES = {
+    "google.auth": "google-auth",
+    "google.protobuf": "protobuf",
+    "google.rpc": "googleapis-common-protos",
+}
 """Modules of `google`, a namespace that several distributions share."""
 
 

@@ -1,0 +1,1 @@
+"""Access to models: providers, what they lack, how they fail, what they say."""
