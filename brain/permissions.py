@@ -107,7 +107,7 @@ def moot(call: Asked | None, *, stopped: bool) -> str:
     `stopped`: a person interrupted after the call.
     """
     if call is None:
-        return "there is no such call"
+        return "no call of that id waits"
     if call.permission != "ask":
         return "the call needed nobody's word"
     if call.decision is not None:

@@ -107,12 +107,14 @@ class Runner:
                     break
                 await self._saves.settle()
                 effect = await steps.next(result)
+            # What comes while it is let go was considered by nobody.
+            head = transcript.head
         finally:
             await steps.close()
-        return await self._finish(transcript, effect)
+        return await self._finish(transcript, effect, head)
 
-    async def _finish(self, transcript: Transcript, effect: Finish) -> Done:
-        processed = transcript.head if effect.through is None else effect.through
+    async def _finish(self, transcript: Transcript, effect: Finish, head: int) -> Done:
+        processed = head if effect.through is None else effect.through
         await self._tell_passed_over()
         # Those that came while the harness decided count as processed.
         await self._saves.settle()
@@ -135,7 +137,7 @@ class Runner:
             "retry_status": {"type": "exhausted"},
         }
         await self._driver.append(New("session.error", {"error": said}))
-        return await self._finish(transcript, Finish("retries_exhausted"))
+        return await self._finish(transcript, Finish("retries_exhausted"), transcript.head)
 
     async def _tell_passed_over(self) -> None:
         """Events for what was appended to no effect, each told once."""
@@ -146,13 +148,16 @@ class Runner:
         if told:
             await self._driver.append(*told)
 
-    def _waiting(self) -> Finish | None:
-        """The end of a drive whose open calls all wait for a person."""
-        waiting = self._driver.transcript.waiting_calls()
-        if not waiting:
-            return None
-        ids = [call.call_id for call in waiting]
-        return Finish("requires_action", settled=False, reason_more={"event_ids": ids})
+    async def _execute(self, call_ids: tuple[str, ...]) -> Finish | None:
+        """Settle calls; the end of the drive when all that is left of them waits for a person."""
+        transcript = self._driver.transcript
+        calls = [transcript.calls[call_id] for call_id in call_ids]
+        while open_calls := [call for call in calls if call.result is None]:
+            if all(map(transcript.waits, open_calls)):
+                ids = [call.call_id for call in transcript.waiting_calls()]
+                return Finish("requires_action", settled=False, reason_more={"event_ids": ids})
+            await self._calls.settle(tuple(call.call_id for call in open_calls))
+        return None
 
     async def _perform(self, effect: Effect, models: ModelCalls) -> object:
         self._driver.check_lease()
@@ -164,8 +169,7 @@ class Runner:
                 return None
             case Execute():
                 self._tell("execute", "")
-                await self._calls.settle(effect.call_ids)
-                return self._waiting()
+                return await self._execute(effect.call_ids)
             case ReadEvents():
                 return await self._driver.read(
                     after=effect.after,

@@ -229,5 +229,7 @@ class _Run:
                 f"{duration(turn.seconds)}, {usage_summary(turn.usage)}"
             )
         notice_missing(turn.missing_hands)
+        if turn.stop_reason == "budget_reached":
+            notice(f"raise a limit with `carpal session limits {self.session_id}`, and it goes on")
         if turn.stop_reason == "requires_action":
             notice_waiting(self.session_id, self._calls.waiting)

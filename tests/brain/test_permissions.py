@@ -81,7 +81,7 @@ def test_what_is_allowed_runs_and_a_denial_without_a_word_says_so_too() -> None:
 
 
 def test_a_confirmation_of_what_needs_none_says_why_it_decides_nothing() -> None:
-    assert moot(None, stopped=False) == "there is no such call"
+    assert moot(None, stopped=False) == "no call of that id waits"
     assert moot(Call("allow"), stopped=False) == "the call needed nobody's word"
     assert moot(Call(), stopped=True) == "the call had been interrupted before"
     assert moot(Call(result={}), stopped=False) == "the call had its result before"

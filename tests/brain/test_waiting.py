@@ -2,13 +2,18 @@
 
 import asyncio
 import time
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
+from brain import harness
+from brain.effects import Effect, Execute, HarnessType
 from brain.entries import New
 from brain.housekeeping import idle_hands
+from brain.request import next_reply
 from brain.runner import Runner
+from brain.transcript import Transcript
 from carpal.v1 import hand_pb2
 from tests.brain.said import Said, uses
 from tests.brain.stage import WAIT, Stage, emit, result
@@ -207,7 +212,7 @@ async def test_a_word_on_a_call_that_there_is_not_is_told_even_where_nothing_els
     await decide(asking, "sevt_nobody")
     assert not asking.driver.transcript.has_work()
     await run(asking, model)
-    assert await moot(asking) == ["there is no such call"]
+    assert await moot(asking) == ["no call of that id waits"]
     assert model.asked == 1
 
 
@@ -292,3 +297,29 @@ async def moot(stage: Stage) -> list[str]:
         for each in errors
         if each["type"] == "confirmation_moot_error"
     ]
+
+
+async def test_a_word_that_comes_while_the_harness_is_let_go_is_not_lost(
+    asking: Stage, model: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.replies = [uses("make")]
+    letting_go, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(transcript: Transcript) -> AsyncGenerator[Effect, Any]:
+        try:
+            yield next_reply(transcript)
+            yield Execute(tuple(transcript.calls))
+        finally:
+            letting_go.set()
+            await go_on.wait()
+
+    monkeypatch.setattr(harness, "load", lambda name: HarnessType("1", slow))
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(run(asking, model))
+        async with asyncio.timeout(WAIT):
+            await letting_go.wait()
+        await decide(asking, only(asking))
+        word = asking.driver.transcript.head
+        go_on.set()
+    assert running.result() < word, "it is offered again for the word"
+    assert asking.driver.transcript.has_work()
