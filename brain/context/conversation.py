@@ -20,6 +20,10 @@ from brain.transcript import Transcript
 Json = dict[str, Any]
 
 
+_GOES_ON = ("pause_turn", "tool_use")
+"""Stop reasons after which what the service's own tools find may come in a later reply."""
+
+
 @dataclass(frozen=True)
 class Piece:
     """One block of the conversation, and the event it is from."""
@@ -93,5 +97,8 @@ def _reply(reply: ModelRequest, transcript: Transcript) -> list[Piece]:
             made.append((entry.position, fit.call(entry.id, name, data["input"])))
         else:
             made += [(entry.position, block) for block in data["content"]]
-    kept = {id(block) for block in fit.replied([block for _, block in made])}
+    blocks = fit.replied([block for _, block in made])
+    if reply.stop_reason not in _GOES_ON:
+        blocks = fit.whole_uses(blocks)
+    kept = {id(block) for block in blocks}
     return [Piece("assistant", at, block) for at, block in made if id(block) in kept]

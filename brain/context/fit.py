@@ -81,6 +81,12 @@ def replied(blocks: list[Json]) -> list[Json]:
     return kept
 
 
+def whole_uses(blocks: list[Json]) -> list[Json]:
+    """Without uses of the service's own tools that were cut before their result came."""
+    found = {str(block.get("tool_use_id")) for block in blocks}
+    return [b for b in blocks if b["type"] != "server_tool_use" or str(b.get("id")) in found]
+
+
 def call(event_id: str, name: str, given: Any) -> Json:
     """The block of an `agent.tool_use`; input that is no object cannot be said, and is left out."""
     given = given if isinstance(given, dict) else {}

@@ -144,7 +144,12 @@ class Live:
         request = str(data.get("model_request_start_id"))
         self._begun.discard(request)
         self._late.discard(request)
-        return ""
+        if not data.get("is_error"):
+            return ""
+        # Nothing of it is in the log: what still comes of it is of a try that is over.
+        self._told.add(request)
+        self._written.pop(request, None)
+        return self._end(request, self._screens.pop(request, None))
 
     def _message(self, event: types_pb2.Event, data: dict[str, Any]) -> str:
         request = str(data.get("model_request_start_id"))

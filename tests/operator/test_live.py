@@ -123,6 +123,21 @@ def test_deltas_of_two_messages_of_one_request_are_matched_to_both() -> None:
     assert live.event(said(log, "two")) == ""
 
 
+def test_what_came_of_a_try_that_failed_stands_apart_from_the_next_trys_text() -> None:
+    live, log = Live(), Log()
+    asked(live)
+    shown = live.moment(delta("r1", "half a rep"))
+    ended = {"model_request_start_id": "r1", "is_error": True, "error": {"message": "cut"}}
+    shown += live.event(log.add("span.model_request_end", ended))
+    shown += live.event(log.add("session.error", {"error": {"message": "cut off"}}))
+    asked(live)
+    shown += live.moment(delta("r2", "a whole "))
+    shown += live.moment(delta("r1", "a late piece"))
+    shown += live.moment(delta("r2", "reply"))
+    shown += live.event(said(log, "a whole reply", "r2"))
+    assert shown == "half a rep\n[error: cut off]\na whole reply\n"
+
+
 def test_thinking_is_not_shown() -> None:
     live = Live()
     asked(live)

@@ -1,10 +1,14 @@
 """The providers of brain.toml: each mistake names its table and key, and what to do."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from brain.app import BrainConfig, run
 from brain.models.settings import KINDS, read_providers
+from carpal.config import load
 from carpal.errors import CarpalError
 from carpal.status import Reason
 
@@ -58,4 +62,37 @@ def test_a_mistake_names_the_table_and_the_key(table: Any, part: str) -> None:
         read_providers({"mine": table})
     assert caught.value.reason is Reason.CONFIG_INVALID
     assert str(caught.value).startswith("providers.mine: ")
+    assert part in str(caught.value)
+
+
+def test_the_tables_are_read_from_the_brains_file(tmp_path: Path) -> None:
+    file = tmp_path / "brain.toml"
+    file.write_text(
+        'provider = "gateway"\n'
+        "[providers.gateway]\n"
+        'kind = "anthropic"\n'
+        'base_url = "https://models.example"\n'
+        'token_command = ["token", "--for", "claude"]\n'
+        "[providers.gateway.headers]\n"
+        'x-team = "blue"\n'
+    )
+    config = load(BrainConfig, "brain", {}, file, {})
+    gateway = read_providers(config.providers)[config.provider]
+    assert gateway.headers == {"x-team": "blue"}
+    assert gateway.token_command == ["token", "--for", "claude"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ({"providers": {"x": {"kind": "anthropic", "url": "y"}}}, "providers.x: unknown key 'url'"),
+        ({"provider": "x"}, "provider: there is no 'x': use one of: anthropic, bedrock"),
+    ],
+)
+async def test_a_brain_with_a_mistake_in_its_providers_does_not_start(
+    tmp_path: Path, settings: dict[str, Any], part: str
+) -> None:
+    with pytest.raises(CarpalError) as caught:
+        await run(BrainConfig(**settings), tmp_path, asyncio.Event(), None)
+    assert caught.value.reason is Reason.CONFIG_INVALID
     assert part in str(caught.value)
