@@ -6,7 +6,7 @@ unanswered is answered, and when nothing is left the session goes idle.
 """
 
 from brain import model_kinds as kinds
-from brain.effects import Emit, Execute, Finish, Harness, HarnessType, Sleep
+from brain.effects import Effect, Emit, Execute, Finish, Harness, HarnessType, Sleep
 from brain.model_standing import WAIT_MAX, Failure
 from brain.request import next_reply
 from brain.transcript import Transcript
@@ -27,24 +27,30 @@ _PLAIN = ("", "end_turn", "tool_use")
 def tool_loop(transcript: Transcript) -> Harness:
     """The harness every agent gets unless it names another."""
     while True:
-        models = transcript.models
-        if calls := transcript.open_calls():
-            yield Execute(tuple(call.call_id for call in calls))
-        elif models.gave_up:
-            yield _give_up(transcript)
-        elif not _wants(transcript):
-            yield _finish(transcript)
-        elif models.failure is not None and _to_tell(transcript, models.failure):
-            yield from _recover(transcript, models.failure)
-        elif transcript.failures >= MAX_FAILURES:
-            # Brains that died while the model was asked count too: each call is paid for.
-            yield Finish("retries_exhausted")
-        elif why := models.wants_fallback(transcript.agent):
-            fallback = {"from": transcript.agent["model"], "because": why}
-            fallback["to"] = models.fallback_of(transcript.agent).model
-            yield Emit("context.fallback_model", fallback)
-        else:
-            yield next_cut(transcript) or next_reply(transcript)
+        for effect in due(transcript) or (next_reply(transcript),):
+            yield effect  # noqa: UP028 - results are sent in, and a list takes none
+
+
+def due(transcript: Transcript) -> list[Effect]:
+    """What comes before the next reply is asked for, in order; empty when nothing does."""
+    models = transcript.models
+    if calls := transcript.open_calls():
+        return [Execute(tuple(call.call_id for call in calls))]
+    if models.gave_up:
+        return [_give_up(transcript)]
+    if not _wants(transcript):
+        return [_finish(transcript)]
+    if models.failure is not None and _to_tell(transcript, models.failure):
+        return list(_recover(transcript, models.failure))
+    if transcript.failures >= MAX_FAILURES:
+        # Brains that died while the model was asked count too: each call is paid for.
+        return [Finish("retries_exhausted")]
+    if why := models.wants_fallback(transcript.agent):
+        fallback = {"from": transcript.agent["model"], "because": why}
+        fallback["to"] = models.fallback_of(transcript.agent).model
+        return [Emit("context.fallback_model", fallback)]
+    cut = next_cut(transcript)
+    return [cut] if cut is not None else []
 
 
 def _wants(transcript: Transcript) -> bool:

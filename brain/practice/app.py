@@ -12,15 +12,10 @@ import uvicorn
 
 from brain.practice.answer import Script
 from brain.practice.server import Practice
+from brain.serving import Server, serve
 from carpal.errors import invalid, refuse
 from carpal.process import until_stopped
 from carpal.status import Reason
-
-_KEEP_ALIVE = 300
-"""Seconds an idle connection stays; longer than clients keep theirs, so that none is
-closed under a request that is just being sent."""
-_GRACE = 1
-"""Seconds a stopping server gives running answers."""
 
 
 @dataclass(frozen=True)
@@ -48,20 +43,7 @@ async def serving(
     the port is taken.
     """
     sock = _bind(listen)
-    server = _Server(
-        uvicorn.Config(
-            Practice(scripts, latency),
-            http="h11",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=_KEEP_ALIVE,
-            timeout_graceful_shutdown=_GRACE,
-        )
-    )
+    server = Server(uvicorn.Config(Practice(scripts, latency), http="h11", **serve()))
     task = asyncio.create_task(server.serve(sockets=[sock]))
     with _cuts_are_meant():
         try:
@@ -70,27 +52,6 @@ async def serving(
         finally:
             server.stop.set()
             await task
-
-
-class _Server(uvicorn.Server):
-    """uvicorn that says when it serves, stops on an event, and leaves signals alone."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.up = asyncio.Event()
-        self.stop = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.up.set()
-
-    async def main_loop(self) -> None:
-        # uvicorn's own wakes ten times a second, for a date header we do not send.
-        await self.stop.wait()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def _bind(listen: str) -> socket.socket:

@@ -14,6 +14,8 @@ class Said(Model):
     def __init__(self) -> None:
         super().__init__()
         self.asked = 0
+        self.requests: list[dict[str, Any]] = []
+        """What it was asked, in order."""
         self.gate = asyncio.Event()
         self.gate.set()
         self.asking = asyncio.Event()
@@ -29,6 +31,7 @@ class Said(Model):
     ) -> Reply | Failed:
         """See Model."""
         self.asked += 1
+        self.requests.append(parameters)
         self.asking.set()
         await self.gate.wait()
         if self.fails is not None:

@@ -15,7 +15,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 PACKAGES = ("carpal", "brain", "hands", "sessiond", "vault")
 PARTS = {
-    "brain": ("brain", "bedrock", "vertex"),
+    "brain": ("brain", "bedrock", "vertex", "claude-code"),
     "hands": ("container",),
     "sessiond": ("sessiond", "postgres"),
 }
