@@ -133,7 +133,11 @@ class Emit:
 
 @dataclass(frozen=True)
 class Sleep:
-    """Wait, or until a person interrupts. Result: None."""
+    """Wait. Result: None.
+
+    It ends early when a person interrupts or says something, or the agent is changed; what came
+    while the model was asked last ends it at once, but no second wait.
+    """
 
     seconds: float
 

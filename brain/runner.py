@@ -63,11 +63,13 @@ class Runner:
         self._model = model
         self._calls = Calls(driver, fleet, hub)
         self._saves = Saves(driver, fleet)
+        self._slept = 0
+        """The log's head when a wait of the harness ended last."""
 
     async def run(self) -> Done:
         """From takeover to idle."""
         transcript = self._driver.transcript
-        self._driver.started_at = transcript.head
+        self._driver.started_at = self._slept = transcript.head
         await self._tell_passed_over()
         if not transcript.has_work():
             # Woken, maybe, for a hand that came back with something to tell.
@@ -186,10 +188,17 @@ class Runner:
                     data = {**data, "state": state}
                 return await self._driver.append(New(effect.type, data))
             case Sleep():
-                await self._unless_interrupted(asyncio.sleep(effect.seconds))
+                await self._sleep(effect.seconds)
                 return None
             case Finish():
                 raise RuntimeError("a harness goes no further than Finish")
+
+    async def _sleep(self, seconds: float) -> None:
+        transcript = self._driver.transcript
+        # The model has not seen what came since it was asked: that is no time to wait.
+        since = max(transcript.asked_at(), self._slept)
+        await self._driver.unless(lambda t: t.changed > since, asyncio.sleep(seconds))
+        self._slept = transcript.head
 
     async def _learn_tools(self, transcript: Transcript) -> list[New]:
         """Events for what the named hands' types offer now, where that is news."""

@@ -133,6 +133,10 @@ class Transcript:
         """A model call that an earlier driver did not finish."""
         return self._asked if self._asked is not None and not self._asked.done else None
 
+    def asked_at(self) -> int:
+        """Position of the newest call of the model; 0 without one."""
+        return self._asked.position if self._asked is not None else 0
+
     def stopped(self, call: Call) -> bool:
         """Whether a person interrupted after what the call answers.
 

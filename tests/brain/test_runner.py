@@ -203,3 +203,21 @@ async def test_an_event_that_is_nested_too_deeply_is_passed_over(
     await driven.driver.until(lambda t: bool(t.malformed))
     await run(driven, model)
     assert (await driven.kinds())[-1] == "session.status_idle"
+
+
+async def test_what_was_said_while_the_model_was_asked_ends_one_wait_and_the_next_is_waited(
+    driven: Stage, model: Said
+) -> None:
+    said = {"content": [{"type": "text", "text": "more"}]}
+    runner = Runner(driven.driver, driven.fleet, driven.hub, model)
+    start = {"through": driven.driver.transcript.head}
+    await driven.driver.append(New("span.model_request_start", start))
+    await emit(driven.sessions, "sesn_1", "user.message", said)
+    await driven.driver.until(lambda t: t.head == 4)
+    async with asyncio.timeout(WAIT):
+        await runner._sleep(10 * WAIT)
+        second = asyncio.create_task(runner._sleep(10 * WAIT))
+        await driven.driver.append(New("session.error", {"error": {}}))
+        assert not second.done()
+        await emit(driven.sessions, "sesn_1", "user.message", said)
+        await second
