@@ -27,8 +27,9 @@ _PLAIN = ("", "end_turn", "tool_use")
 def tool_loop(transcript: Transcript) -> Harness:
     """The harness every agent gets unless it names another."""
     while True:
-        for effect in due(transcript) or (next_reply(transcript),):
-            yield effect  # noqa: UP028 - results are sent in, and a list takes none
+        # A result is sent in, and `yield from` would pass it on to a list.
+        for effect in due(transcript) or (next_reply(transcript),):  # noqa: UP028
+            yield effect
 
 
 def due(transcript: Transcript) -> list[Effect]:
