@@ -17,6 +17,8 @@ STRUCK_MAX = 2
 """Failures of the service itself, in one turn, after which the fallback model is asked."""
 WAIT_MAX = 300.0
 """Seconds that a service may ask to wait; who asks for more is not waited for."""
+_OF_THE_CONVERSATION = ("reply", "compaction")
+"""Purposes without whose answer the conversation does not go on."""
 _STRIKES = (kinds.FAILED, kinds.TIMED_OUT, kinds.CUT)
 
 

@@ -16,8 +16,6 @@ from brain.effects import CallModel
 from brain.models import features, media
 from brain.tools import offered
 from brain.transcript import Transcript
-from carpal.errors import refuse
-from carpal.status import Reason
 
 Json = dict[str, Any]
 
@@ -67,18 +65,3 @@ def digest(request: Json) -> str:
 def digest_of(body: bytes) -> str:
     """Of a request that is canonical JSON already."""
     return hashlib.sha256(body).hexdigest()
-
-
-def made_again(transcript: Transcript, purpose: str, policy: str) -> CallModel:
-    """The call that was made of this transcript, to a purpose, by a policy.
-
-    CONFIG_INVALID when this brain has no such policy.
-    """
-    call = next_reply(transcript)
-    if (call.purpose, call.policy) != (purpose, policy):
-        raise refuse(
-            Reason.CONFIG_INVALID,
-            f"this brain does not know how policy {policy!r} makes a request for a {purpose}",
-            action="use the version of Carpal that recorded it",
-        )
-    return call

@@ -87,6 +87,11 @@ class Waking:
             for entry in entries:
                 if entry.position <= through:
                     fold.apply(entry)
-        state = checkpoint(fold)
+        try:
+            state = checkpoint(fold)
+        except TypeError:
+            # A mistake of ours: what the transcript holds is not in brain/checkpoint.py's table.
+            log.exception("no checkpoint made", extra={"session": self._session_id})
+            return None
         self._base = state or self._base
         return state

@@ -97,6 +97,7 @@ def _hopeless(asked: list[ModelRequest]) -> bool:
     useless = sum(request.answer is not None for request in asked)
     useless += sum(error.get("type") == EMPTY for error in errors)
     too_long = sum(error.get("type") == TOO_LONG for error in errors)
+    useless += sum(error.get("type") == EMPTY for error in errors)
     for_good = any(
         error.get("retryable") is False and error.get("type") not in (TOO_LONG, "interrupted")
         for error in errors

@@ -97,8 +97,6 @@ def _reply(reply: ModelRequest, transcript: Transcript) -> list[Piece]:
             made.append((entry.position, fit.call(entry.id, name, data["input"])))
         else:
             made += [(entry.position, block) for block in data["content"]]
-    blocks = fit.replied([block for _, block in made])
-    if reply.stop_reason not in _GOES_ON:
-        blocks = fit.whole_uses(blocks)
-    kept = {id(block) for block in blocks}
-    return [Piece("assistant", at, block) for at, block in made if id(block) in kept]
+    blocks = [block for _, block in made]
+    kept = fit.taken_back(blocks, goes_on=reply.stop_reason in _GOES_ON)
+    return [Piece("assistant", *made[index]) for index in kept]

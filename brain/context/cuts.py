@@ -11,11 +11,12 @@ from typing import Any, Literal
 from brain.context.boundaries import boundaries, pick
 from brain.context.conversation import Piece, conversation
 from brain.context.settings import Settings
+from brain.model_kinds import CONTEXT
 from brain.transcript import Transcript
 
 Json = dict[str, Any]
 
-TOO_LONG = "model_context_exceeded_error"
+TOO_LONG = CONTEXT
 """What the log calls the refusal of a request that is larger than the model's window."""
 
 

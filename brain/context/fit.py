@@ -69,22 +69,22 @@ def _media(block: Json) -> Json | None:
     return {"type": block["type"], "source": said, **words}
 
 
-def replied(blocks: list[Json]) -> list[Json]:
-    """A reply's blocks, as the API gave them but for what it does not take back.
+def taken_back(blocks: list[Json], *, goes_on: bool = False) -> list[int]:
+    """Which of a reply's blocks the API takes back as it gave them, by their index; maybe none.
 
-    That is blank text, thinking without its signature, and thinking at the end, where a reply
-    was cut. There may be none left.
+    Not blank text, thinking without its signature, and thinking at the end, where a reply was cut;
+    nor, unless the reply goes on, a use of the service's own tools that was cut before its result.
     """
-    kept = [block for block in blocks if _is_taken_back(block)]
-    while kept and kept[-1]["type"] in _THINKING:
+    found = {str(block.get("tool_use_id")) for block in blocks}
+    kept = [
+        index
+        for index, block in enumerate(blocks)
+        if _is_taken_back(block)
+        and (goes_on or block["type"] != "server_tool_use" or str(block.get("id")) in found)
+    ]
+    while kept and blocks[kept[-1]]["type"] in _THINKING:
         kept.pop()
     return kept
-
-
-def whole_uses(blocks: list[Json]) -> list[Json]:
-    """Without uses of the service's own tools that were cut before their result came."""
-    found = {str(block.get("tool_use_id")) for block in blocks}
-    return [b for b in blocks if b["type"] != "server_tool_use" or str(b.get("id")) in found]
 
 
 def call(event_id: str, name: str, given: Any) -> Json:

@@ -29,6 +29,7 @@ class Player:
         self.dies_at = dies_at
         self.asked: list[CallModel] = []
         self.finished: Finish | None = None
+        self.slept: list[float] = []
         self.before_end: Callable[[CallModel], None] = lambda effect: None
         """What happens while the model writes."""
 
@@ -49,7 +50,7 @@ class Player:
                 case Emit():
                     self._add(effect.type, effect.data)
                 case Sleep():
-                    pass
+                    self.slept.append(effect.seconds)
                 case Finish():
                     self.finished = effect
                     through = self.log.transcript.head if effect.through is None else effect.through

@@ -279,3 +279,19 @@ def test_every_policy_that_cuts_ends_a_conversation_many_times_its_window(policy
     assert player.finished.stop_reason == "end_turn"
     largest = max(len(str(each.request)) for each in player.asked if each.purpose == "reply")
     assert largest < 60_000, "the log has some 180,000"
+
+
+def test_a_summary_whose_service_is_busy_is_told_and_waited_for_like_a_reply() -> None:
+    log = log_with(**COMPACT)
+    log.say("do the thing")
+    busy = [Failed("model_overloaded_error", "busy", retryable=True, retry_after=2.0)] * 2
+    work = worker(9, summary=says("SUMMARY"))
+
+    def mind(effect: CallModel, player: Player) -> Replied | Failed:
+        return busy.pop() if effect.purpose == "compaction" and busy else work(effect, player)
+
+    player = Player(log, mind).run()
+    errors = [e.data["error"] for e in log.entries if e.type == "session.error"]
+    assert [error["retry_status"]["type"] for error in errors] == ["retrying"] * 2
+    assert len(player.slept) == 2
+    assert [cut.data["kind"] for cut in cuts(log)][:1] == ["summary"]
