@@ -62,8 +62,9 @@ async def events_of(
         with rpc_errors(operator.sessiond):
             answer = await operator.sessions.GetEvents(request, timeout=ANSWER_SECONDS)
         for event in answer.events:
-            if event.position > after:
-                yield event
+            if event.position <= after:  # newest first: those that follow are older still
+                return
+            yield event
         if not answer.more or not answer.events:
             return
         last = answer.events[-1].position

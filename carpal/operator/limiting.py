@@ -8,7 +8,7 @@ import click
 from carpal.agent import Limits
 from carpal.errors import invalid
 from carpal.ids import new_id
-from carpal.operator.asking import checked, events_of, run
+from carpal.operator.asking import events_of, get_session, run
 from carpal.operator.changing import change
 from carpal.operator.connection import Found, Operator, operator_options
 from carpal.operator.events import data_of, object_in
@@ -33,10 +33,10 @@ def limits(*, found: Found, session_id: str, as_json: bool, **said: str | None) 
     wanted = {name: _amount(name, text) for name, text in said.items() if text is not None}
 
     async def main(operator: Operator) -> int:
-        checked(session_id)
+        info = await get_session(operator, session_id)
         if wanted:
             await _change(operator, session_id, wanted)
-        shown = limits_of(await _events(operator, session_id))
+        shown = limits_of(await _events(operator, info))
         click.echo(json.dumps(shown) if as_json else _text(shown))
         return DONE
 
@@ -73,10 +73,12 @@ async def _change(operator: Operator, session_id: str, wanted: dict[str, int | N
     )
 
 
-async def _events(operator: Operator, session_id: str) -> list[types_pb2.Event]:
-    """The events that say so, oldest first: all of the agent's, and the newest idle."""
+async def _events(operator: Operator, info: types_pb2.SessionInfo) -> list[types_pb2.Event]:
+    """The events that say so, oldest first: all of the agent's, and its own newest idle."""
+    session_id, own = info.session_id, max(info.forked_at, info.imported_to)
     updates = [event async for event in events_of(operator, session_id, "session.updated")]
-    async for idle in events_of(operator, session_id, "session.status_idle", newest_first=True):
+    idles = events_of(operator, session_id, "session.status_idle", after=own, newest_first=True)
+    async for idle in idles:
         return [*updates, idle]
     return updates
 

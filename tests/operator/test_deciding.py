@@ -31,7 +31,11 @@ def turn(*calls: str) -> list[tuple[str, str, dict[str, Any]]]:
         (
             "idle",
             "session.status_idle",
-            {"stop_reason": {"type": "requires_action", "event_ids": list(calls)}, "seen": 2},
+            {
+                "stop_reason": {"type": "requires_action", "event_ids": list(calls)},
+                "seen": 2,
+                "spent": {"model_requests": 7, "output_tokens": 20},
+            },
         ),
     ]
 
@@ -100,7 +104,7 @@ async def test_limits_are_shown_changed_and_taken_away(server: Serving, carpal: 
     assert lines(changed.stdout) == [
         {
             "limits": {"output_tokens": 500},
-            "spent": {"model_requests": 0, "input_tokens": 0, "output_tokens": 0},
+            "spent": {"model_requests": 7, "input_tokens": 0, "output_tokens": 20},
         }
     ]
     ann = await server.operator("ann")
@@ -110,13 +114,24 @@ async def test_limits_are_shown_changed_and_taken_away(server: Serving, carpal: 
         "session", "limits", SESSION, "--output-tokens", "none", "--model-requests", "3"
     )
     assert [line.split() for line in more.stdout.splitlines()] == [
-        ["model", "requests", "0", "of", "3"],
+        ["model", "requests", "7", "of", "3"],
         ["input", "tokens", "0", "no", "limit"],
-        ["output", "tokens", "0", "no", "limit"],
+        ["output", "tokens", "20", "no", "limit"],
     ]
     for wrong in ("0", "-1", "many", "1.5"):
         refused = await carpal("session", "limits", SESSION, f"--model-requests={wrong}")
         assert (refused.code, "--model-requests" in refused.stderr) == (2, True)
+
+
+async def test_of_a_fork_nothing_waits_and_nothing_is_spent(
+    server: Serving, carpal: Command
+) -> None:
+    forked = (await carpal("session", "fork", SESSION)).stdout.strip()
+    (shown,) = lines((await carpal("session", "show", forked, "--json")).stdout)
+    assert shown["waiting"] == []
+    assert (await carpal("session", "approve", forked)).code == 5
+    (limits,) = lines((await carpal("session", "limits", forked, "--json")).stdout)
+    assert set(limits["spent"].values()) == {0}
 
 
 async def waits(house: House, *calls: str) -> str:
