@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from carpal.v1 import session_pb2
 from tests.command import Command
-from tests.interaction.play import Session
+from tests.interaction.play import SECONDS, Session
 from tests.pace import SCALE
 from tests.world import World, world
 
@@ -56,6 +57,14 @@ async def followed(it: World, session_id: str) -> AsyncIterator[Session]:
             await asyncio.wait({following})
 
 
+async def linked(it: World, brain: str) -> None:
+    """Until the daemon found a brain: a hand is not waited for for ever."""
+    async with it.sessions() as stub, asyncio.timeout(SECONDS):
+        async for answer in stub.WatchLeases(session_pb2.WatchLeasesRequest(prefix="daemon/")):
+            if any(lease.holder.endswith(f"/{brain}") for lease in answer.leases):
+                return
+
+
 def workspace(tmp_path: Path) -> Path:
     work = tmp_path / "work"
     work.mkdir()
@@ -80,9 +89,10 @@ async def test_a_call_that_waits_outlives_every_brain_and_runs_once_when_it_is_a
     assert not list(work.iterdir()), "nothing ran"
     for name in ("b1", "b2"):
         await it.running[name].kill()
+    await it.brain("b3")
+    await linked(it, "b3")
     approved = await carpal("session", "approve", session_id)
     assert approved.code == 0, approved.stderr
-    await it.brain("b1")
     async with followed(it, session_id) as made:
         await made.until(lambda e: e.type == "session.status_idle" and b"end_turn" in e.data)
         assert stops(made) == ["requires_action", "end_turn"]
