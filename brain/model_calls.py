@@ -14,7 +14,7 @@ from brain.models import features, media
 from brain.permissions import evaluate
 from brain.request import canonical, digest_of
 from brain.results import not_run
-from brain.tools import meant
+from brain.tools import meant, no_tool
 from brain.watch import WatchHub
 from carpal.fault_points import point
 from carpal.ids import new_id
@@ -149,7 +149,8 @@ class ModelCalls:
                 agent = self._driver.transcript.agent
                 data["evaluated_permission"] = evaluate(agent, called, hand)
                 events.append(New("agent.tool_use", data, id=call_id))
-                if why := _why_not_run(reply, block):
+                missing = no_tool(self._driver.transcript, called)
+                if why := _why_not_run(reply, block) or missing:
                     refused.append(not_run(call_id, why))
                 continue
             blocks.append(block)

@@ -19,6 +19,8 @@ from carpal.v1 import hand_pb2
 
 Json = dict[str, Any]
 
+_NAMES_MAX = 50
+"""Names that a model which called a tool that is not there is told."""
 DEFER_ABOVE = 40
 """Tools of all hands together that are offered at once, where the agent says nothing."""
 
@@ -60,8 +62,7 @@ def deferred(transcript: Transcript) -> dict[str, Json]:
 def meant(transcript: Transcript, name: str) -> tuple[str, str]:
     """Hand and tool that a name the model used means.
 
-    A name nobody offered means the default hand, which will say that it has
-    no such tool.
+    A name nobody offered means the default hand, unless `no_tool` knows better.
     """
     if name in (known := _by_name(transcript)):
         hand, told = known[name]
@@ -70,6 +71,22 @@ def meant(transcript: Transcript, name: str) -> tuple[str, str]:
     if separator and (hand in transcript.hand_specs or hand == OWN_HAND):
         return hand, tool
     return transcript.default_hand, name
+
+
+def no_tool(transcript: Transcript, name: str) -> str:
+    """What the model is told of a name that is no tool's; empty when it may be one's.
+
+    While it is not known what a hand has, that hand is asked.
+    """
+    known = _by_name(transcript)
+    hand, tool = meant(transcript, name)
+    there = {(each, str(told["name"])) for each, told in known.values()}
+    unsure = transcript.hand_specs.keys() - transcript.tools.keys()
+    if (hand, tool) in there or hand == OWN_HAND or unsure:
+        return ""
+    names = sorted(each for each in known if is_offered(transcript.agent, each))
+    more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    return f"there is no tool {name!r}; there are: {', '.join(names[:_NAMES_MAX]) or 'none'}{more}"
 
 
 def _told(transcript: Transcript, name: str, hand: str, tool: Json) -> Json:

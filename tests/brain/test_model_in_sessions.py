@@ -297,10 +297,11 @@ async def test_a_tool_that_does_not_exist_runs_nothing_and_the_model_is_told(
         service.streams(events([tool_use("{}", "no_such_tool")], "tool_use")),
         service.says("oh"),
     ]
-    session.stage.hands.script["execute"] = []
     await session.drive()
+    assert not {"provision", "execute"} & set(session.stage.hands.arms())
     (result,) = await session.events("agent.tool_result")
-    assert result["tool_use_id"]
+    assert "there is no tool 'no_such_tool'; there are: bash" in result["content"][0]["text"]
+    assert session.sent()["messages"][-1]["content"][0]["is_error"] is True
     await goes_on(session)
 
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from brain.tools import context_tools, meant, offered
+from brain.tools import context_tools, meant, no_tool, offered
 from carpal.v1 import hand_pb2
 from tests.brain.logs import Log
 
@@ -48,3 +48,14 @@ def test_what_a_daemon_says_of_a_type_becomes_an_event() -> None:
     )
     info = hand_pb2.HandTypeInfo(type="process", tools=[tool])
     assert context_tools("shell", info) == told("shell")
+
+
+def test_a_name_that_is_no_tools_is_said_once_it_is_known_what_each_hand_has() -> None:
+    log = Log()
+    assert no_tool(log.transcript, "nope") == "", "the hand is asked: nobody knows what it has"
+    log.add("context.tools", told("shell"))
+    log.add("context.tools", told("build"))
+    said = "there is no tool 'nope'; there are: bash, build__bash"
+    assert no_tool(log.transcript, "nope") == said
+    for name in ("bash", "shell__bash", "build__bash", "brain__anything"):
+        assert no_tool(log.transcript, name) == ""
