@@ -1,7 +1,8 @@
 """Which deferred tools fit some words. Pure.
 
 A word counts for more the fewer tools have it, and in a tool's name for more
-than in its description. Ties keep the order in which the tools were told.
+than in its description, above all where there is little else in the name. Ties
+keep the order in which the tools were told.
 """
 
 import math
@@ -13,6 +14,10 @@ from brain.entries import Json
 _IN_NAME = 3.0
 _BEGINS = 0.5
 """Of a word that one in the text begins with, as `event` of `events`."""
+_LITTLE = frozenset(
+    {"a", "an", "and", "by", "for", "from", "in", "into", "of", "on", "the", "to", "with"}
+)
+"""Words that say nothing of a tool."""
 _WORD = re.compile(r"[a-z0-9]+")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SHOWN = 300
@@ -24,10 +29,10 @@ def best(tools: Mapping[str, Json], words: str, limit: int) -> list[str]:
 
     `tools`: by name as the model is told it, each with `description`.
     """
-    wanted = list(dict.fromkeys(_words(words)))
+    wanted = [word for word in dict.fromkeys(_words(words)) if word not in _LITTLE]
     texts = {name: (_words(name), _words(str(t["description"]))) for name, t in tools.items()}
     hits = {
-        name: [max(_IN_NAME * _hit(word, inside), _hit(word, said)) for word in wanted]
+        name: [_score(word, inside, said) for word in wanted]
         for name, (inside, said) in texts.items()
     }
     rare = [
@@ -51,6 +56,11 @@ def told(tools: Mapping[str, Json], names: Sequence[str], missing: Sequence[str]
     elif not missing:
         lines.append("[no tool fits these words; try others, fewer, or a hand's name]")
     return "\n".join(lines)
+
+
+def _score(word: str, name: list[str], said: list[str]) -> float:
+    in_name = _hit(word, name)
+    return in_name * (_IN_NAME + 1 / len(name)) if in_name else _hit(word, said)
 
 
 def _hit(word: str, inside: list[str]) -> float:

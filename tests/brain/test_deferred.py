@@ -1,7 +1,9 @@
 """Of very many tools the model is offered the basic ones, a search, and what it searched for."""
 
+import json
 from typing import Any
 
+from brain.checkpoint import checkpoint, restored
 from brain.request import canonical, next_reply
 from brain.tools import deferred, meant, offered
 from tests.brain.logs import AGENT, Log
@@ -95,3 +97,14 @@ def test_what_the_agent_is_not_offered_is_not_found_either() -> None:
     held = deferred(log.transcript)
     assert len(held) == 11
     assert "build__build2" not in held
+
+
+def test_what_was_loaded_is_still_offered_to_whoever_wakes_from_a_checkpoint() -> None:
+    log = many()
+    log.add("context.tools_loaded", {"names": ["build__build7", "build__build3"]})
+    before = offered(log.transcript)
+    state = checkpoint(log.transcript)
+    assert state is not None
+    woken = restored(json.loads(json.dumps(state)), 0)
+    assert woken.loaded == ["build__build7", "build__build3"]
+    assert offered(woken) == before

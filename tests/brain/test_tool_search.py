@@ -22,6 +22,11 @@ def test_parts_of_names_beginnings_of_words_and_hands_are_found() -> None:
     assert best(TOOLS, "cal", 5) == ["cal__create_event", "cal__listEvents"]
 
 
+def test_a_name_that_is_the_word_comes_before_a_long_one_that_has_it() -> None:
+    said = {"description": "Change a file."}
+    assert best({"replace_based_edit_tool": said, "edit": said}, "edit a file", 1) == ["edit"]
+
+
 def test_what_has_none_of_the_words_is_not_found_and_the_limit_holds() -> None:
     assert best(TOOLS, "telephone", 5) == []
     assert best(TOOLS, "", 5) == []

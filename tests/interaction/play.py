@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,9 +136,13 @@ async def session(
     *,
     orphan_deadline: float = 600.0,
     resources: tuple[tuple[str, str], ...] = (),
+    agent: Mapping[str, Any] | None = None,
     **config: Any,
 ) -> AsyncIterator[Session]:
-    """A session given a task; its hands work in `work`, or each in a folder of its own."""
+    """A session given a task; its hands work in `work`, or each in a folder of its own.
+
+    `agent`: what its agent says beside its model.
+    """
     if work:
         config["workspace"] = str(work)
     spec = {
@@ -147,8 +151,9 @@ async def session(
         "orphan_deadline": orphan_deadline,
         "resources": resources,
     }
+    plain = {"name": "t", "model": "practice", "harness": "tool_loop", "max_tokens": 1000}
     data = {
-        "agent": {"name": "t", "model": "practice", "harness": "tool_loop", "max_tokens": 1000},
+        "agent": plain | dict(agent or {}),
         "hands": dict.fromkeys(hands, spec),
     }
     said = {"content": [{"type": "text", "text": task}]}
