@@ -57,12 +57,19 @@ def obey(conversation: Conversation) -> Answer:
         return Answer(text=HELP)
     done = list(_results(conversation))
     remaining = todo[len(done) :]
-    if missing := next((item for item in remaining if item.tool not in conversation.tools), None):
+    if missing := next((item for item in remaining if not _offered(item, conversation)), None):
         return Answer(text="\n".join([_not_offered(missing, conversation), *_report(todo, done)]))
     if remaining:
-        call = ToolCall(name=remaining[0].tool, input={"command": remaining[0].command})
+        name = _offered(remaining[0], conversation)
+        call = ToolCall(name=name, input={"command": remaining[0].command})
         return Answer(tools=[call])
     return Answer(text="\n".join([WHAT_I_AM, *_report(todo, done)]))
+
+
+def _offered(item: Instruction, conversation: Conversation) -> str:
+    """The tool's name as it is offered; under Claude Code all have a prefix. Empty if it is not."""
+    names = (item.tool, f"mcp__hands__{item.tool}")
+    return next((name for name in names if name in conversation.tools), "")
 
 
 def _results(conversation: Conversation) -> Iterator[Block]:
