@@ -1,5 +1,6 @@
 """The window is cut where it may be, whoever dies on the way, and nothing is paid twice."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -295,3 +296,25 @@ def test_a_summary_whose_service_is_busy_is_told_and_waited_for_like_a_reply() -
     assert [error["retry_status"]["type"] for error in errors] == ["retrying"] * 2
     assert len(player.slept) == 2
     assert [cut.data["kind"] for cut in cuts(log)][:1] == ["summary"]
+
+
+def test_a_summary_is_erased_by_redacting_its_cut_and_the_answer_it_was_made_of() -> None:
+    log = log_with(**COMPACT)
+    log.say("do the thing")
+    whole = Player(log, worker(9, summary=says("SUMMARY"))).run().log
+    asked = [cut.data["model_request_start_id"] for cut in cuts(whole)]
+    gone = {cut.position for cut in cuts(whole)} | {
+        e.position
+        for e in whole.entries
+        if e.type == "span.model_request_end" and e.data["model_request_start_id"] in asked
+    }
+    assert len(gone) == 2 * len(cuts(whole)) > 0
+    erased = [
+        replace(e, data={}, redacted=True) if e.position in gone else e for e in whole.entries
+    ]
+    again = log_of(erased)
+    again.say("and now?")
+    first = Player(again, worker(9, summary=says("ANEW"))).run().asked[0]
+    assert "SUMMARY" not in str(first.request)
+    assert first.purpose == "compaction", "what the cut had taken is there again, and too large"
+    assert "do the thing" in str(first.request)
