@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 from brain.context import fit
 from brain.context.tokens import estimate
@@ -38,8 +39,20 @@ class Piece:
         return estimate(self.block)
 
 
+_made: WeakKeyDictionary[Transcript, tuple[int, list[Piece]]] = WeakKeyDictionary()
+"""The conversation at a head: whether to cut and what to send are asked of the same one."""
+
+
 def conversation(transcript: Transcript) -> list[Piece]:
     """All of the window: what stands for the log before its cut, then the log as it is."""
+    head, pieces = _made.get(transcript, (0, []))
+    if head != transcript.head:
+        pieces = _conversation(transcript)
+        _made[transcript] = transcript.head, pieces
+    return list(pieces)
+
+
+def _conversation(transcript: Transcript) -> list[Piece]:
     window = transcript.window
     pieces: list[Piece] = []
     cut = 0
