@@ -194,7 +194,7 @@ def entry_of(event: types_pb2.Event) -> Entry:
         type=event.type,
         data=clean(data),
         must_understand=event.must_understand,
-        time=event.time.ToMilliseconds() / 1000,
+        time=(event.time.seconds * 1000 + event.time.nanos // 1_000_000) / 1000,
         redacted=redacted,
         source=event.source,
     )

@@ -5,6 +5,7 @@ else notices.
 """
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from carpal.errors import CarpalError, invalid
@@ -64,7 +65,14 @@ def keep_good(hello: pb.Hello) -> list[CarpalError]:
 
 
 def tools_of(info: hand_pb2.HandTypeInfo) -> list[Json]:
-    """A type's tools as the log has them; INVALID_FIELD says what is wrong with the type."""
+    """A type's tools as the log has them, not to be changed; INVALID_FIELD says what is wrong."""
+    # Every drive asks for every hand it names, and all hands of a type have the same answer.
+    return _tools_of(info.SerializeToString(deterministic=True))
+
+
+@lru_cache(maxsize=256)
+def _tools_of(serialized: bytes) -> list[Json]:
+    info = hand_pb2.HandTypeInfo.FromString(serialized)
     if not _TYPE.fullmatch(info.type):
         raise invalid("type", f"{info.type[:ID_MAX]!r} is no name of a type")
     where = f"type {info.type!r}"

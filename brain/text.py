@@ -14,15 +14,21 @@ def clean(value: Any) -> Any:
 
     It may be nested as deeply as `carpal.json_in` lets anything be.
     """
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, list):
+    # By the exact type, and ASCII first: every event of a log goes through here when it is read.
+    kind = type(value)
+    if kind is str:
+        return value if value.isascii() else _whole(value)
+    if kind is dict:
+        return {key if key.isascii() else _whole(key): clean(item) for key, item in value.items()}
+    if kind is list:
         return [clean(item) for item in value]
-    if isinstance(value, dict):
-        return {clean(key): clean(item) for key, item in value.items()}
-    return value
+    if kind is float and not math.isfinite(value):
+        return str(value)
+    return _whole(value) if isinstance(value, str) else value
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def shorten(text: str, size: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from brain import own_tools
 from brain.context.conversation import tool_name
-from brain.offers import tools_of, unfit
+from brain.offers import tools_of
 from brain.own_tools import PREFIX
 from brain.permissions import is_offered
 from brain.transcript import Transcript
@@ -109,10 +109,9 @@ def _by_name(transcript: Transcript) -> dict[str, tuple[str, Json]]:
     named: dict[str, tuple[str, Json]] = {}
     for hand in transcript.hand_specs:
         for tool in transcript.tools.get(hand, {}).get("tools", ()):
-            if not unfit(tool):
-                name = tool_name(transcript, hand, tool["name"])
-                if not name.startswith(PREFIX):
-                    named.setdefault(name, (hand, tool))
+            name = tool_name(transcript, hand, tool["name"])
+            if not name.startswith(PREFIX):
+                named.setdefault(name, (hand, tool))
     return named
 
 

@@ -13,6 +13,7 @@ from brain.budget import Budget, read_amounts
 from brain.entries import KNOWN_TYPES, Call, Entry, Hand, ModelRequest, Save, Window, check_content
 from brain.eviction import evict, read_window
 from brain.model_standing import Standing
+from brain.offers import unfit
 from brain.permissions import moot, read_decision, read_permission, undecided
 
 Json = dict[str, Any]
@@ -35,7 +36,7 @@ class Transcript:
         self.hand_specs: dict[str, Json] = {}
         """Name → type, config, placement; the first is the default hand."""
         self.tools: dict[str, Json] = {}
-        """Hand name → the newest `context.tools` data."""
+        """Hand name → the newest `context.tools` data, of whose tools the model can be told."""
         self.loaded: list[str] = []
         """Deferred tools that the model asked for, by the names it was told, oldest first."""
         self.calls: dict[str, Call] = {}
@@ -296,9 +297,11 @@ class Transcript:
         self.harness = (str(entry.data["name"]), str(entry.data["version"]))
 
     def _on_context_tools(self, entry: Entry) -> None:
-        if not isinstance(entry.data["tools"], list):
+        tools = entry.data["tools"]
+        if not isinstance(tools, list):
             raise ValueError("tools is not a list")
-        self.tools[entry.data["hand"]] = entry.data
+        fit = [tool for tool in tools if not unfit(tool)]
+        self.tools[entry.data["hand"]] = {**entry.data, "tools": fit}
 
     def _on_context_tools_loaded(self, entry: Entry) -> None:
         names = entry.data["names"]

@@ -41,14 +41,16 @@ def read_object(
     if len(data) > size:
         raise refuse(reason, f"{what}: has {len(data)} bytes, and may have {size}", field=what)
     try:
-        value = json.loads(data, parse_constant=NoNumber, parse_float=_number)
+        value = _DECODER.decode(data if isinstance(data, str) else _text(data))
     except RecursionError:
         raise refuse(reason, f"{what}: is nested too deeply", field=what) from None
     except ValueError as error:
         raise refuse(reason, f"{what}: is not JSON: {error}", field=what) from None
     if not isinstance(value, dict):
         raise refuse(reason, f"{what}: must be a JSON object", field=what)
-    if deeper(value, depth):
+    # Most have fewer brackets than that in all, and need no walk to tell.
+    opening = (b"{", b"[") if isinstance(data, bytes) else ("{", "[")
+    if sum(map(data.count, opening)) > depth and deeper(value, depth):  # type: ignore[arg-type]
         raise refuse(reason, f"{what}: is nested more than {depth} deep", field=what)
     return value
 
@@ -84,6 +86,15 @@ def deeper(value: Any, depth: int) -> bool:
     return True
 
 
+def _text(data: bytes) -> str:
+    """As `json.loads` reads bytes: it looks at the first few to tell UTF-8 from UTF-16 and 32."""
+    plain = data[:1] == b"{" and 0 not in data[1:4]
+    return data.decode("utf-8" if plain else json.detect_encoding(data), "surrogatepass")
+
+
 def _number(text: str) -> float | str:
     number = float(text)
     return number if math.isfinite(number) else NoNumber(text)
+
+
+_DECODER = json.JSONDecoder(parse_constant=NoNumber, parse_float=_number)
