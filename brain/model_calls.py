@@ -1,6 +1,6 @@
 """Calling the model for a drive: intent before, the reply whole or not at all after."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from brain import model_kinds as kinds
@@ -32,12 +32,24 @@ GIVEN = "given/"
 class ModelCalls:
     """The model calls of one driven session."""
 
-    def __init__(self, driver: Driver, hub: WatchHub, model: Model, harness: str) -> None:
-        """`harness`: name and version, as `tool_loop/1`."""
+    def __init__(
+        self,
+        driver: Driver,
+        hub: WatchHub,
+        model: Model,
+        harness: str,
+        *,
+        answering: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`harness`: name and version, as `tool_loop/1`.
+
+        `answering` is told whenever the model begins to answer, at the latest once it has.
+        """
         self._driver = driver
         self._hub = hub
         self._model = model
         self._harness = harness
+        self._answering = answering
 
     async def call(self, effect: CallModel) -> Replied | Failed | Finish:
         """Call it once; what came of it is in the log, and is given back.
@@ -65,6 +77,7 @@ class ModelCalls:
         self._tell(pb.WatchResponse(phase=pb.Phase(name="model", detail=str(start["model"]))))
 
         def delta(text: str, thinking: bool) -> None:
+            self._answering()
             moment = pb.TextDelta(model_request_id=request_id, text=text, thinking=thinking)
             if effect.purpose == "reply":
                 self._tell(pb.WatchResponse(text=moment))
@@ -72,6 +85,7 @@ class ModelCalls:
         self._driver.check_lease()
         call = self._model.call(effect.request, delta, effect.provider)
         answer = await self._driver.unless(lambda t: t.interrupted > effect.through, call)
+        self._answering()
         if answer is None:
             answer = Failed("interrupted", "a person interrupted", retryable=False)
         if isinstance(answer, Failed):

@@ -62,6 +62,8 @@ class Runner:
         self._hub = hub
         self._model = model
         self._calls = Calls(driver, fleet, hub)
+        self._underway = asyncio.Event()
+        """The first thing that was waited for goes on."""
         self._saves = Saves(driver, fleet)
         self._slept = 0
         """The log's head when a wait of the harness ended last."""
@@ -83,10 +85,19 @@ class Runner:
         except Mistake as mistake:
             return await self._without_agent(mistake)
         async with asyncio.TaskGroup() as group:
-            claiming = group.create_task(self._calls.look_after())
+            claiming = group.create_task(self._look_after())
             done = await self._loop(transcript)
             claiming.cancel()
         return done
+
+    async def _look_after(self) -> None:
+        """Claim hands, once that delays nobody: the first word of the model waits for none of them.
+
+        A call claims its hand itself, if it comes before that.
+        """
+        if not self._driver.transcript.open_calls():
+            await self._underway.wait()
+        await self._calls.look_after()
 
     async def _loop(self, transcript: Transcript) -> Done:
         name = transcript.agent.get("harness") or harness.DEFAULT
@@ -97,7 +108,13 @@ class Runner:
         opening += await self._unless_interrupted(self._learn_tools(transcript)) or []
         if opening:
             await self._driver.append(*opening)
-        models = ModelCalls(self._driver, self._hub, self._model, f"{name}/{kind.version}")
+        models = ModelCalls(
+            self._driver,
+            self._hub,
+            self._model,
+            f"{name}/{kind.version}",
+            answering=self._underway.set,
+        )
         steps = harness.Steps(name, kind, transcript)
         try:
             await self._saves.settle()
@@ -170,6 +187,7 @@ class Runner:
                 await self._calls.provision(effect.hand)
                 return None
             case Execute():
+                self._underway.set()
                 self._tell("execute", "")
                 return await self._execute(effect.call_ids)
             case ReadEvents():

@@ -166,6 +166,21 @@ async def test_a_drive_that_lost_its_lease_asks_the_model_nothing(
     assert model.asked == 0
 
 
+async def test_no_hand_is_claimed_before_the_model_was_asked_unless_a_call_is_open(
+    driven: Stage, model: Said
+) -> None:
+    await driven.hand()
+    model.gate.clear()
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(run(driven, model))
+        await model.asking.wait()
+        assert "claim" not in driven.hands.arms()
+        model.replies = [uses("one")]
+        model.gate.set()
+        await running
+    assert driven.hands.arms().index("claim") < driven.hands.arms().index("execute")
+
+
 async def test_a_claim_that_waits_does_not_hold_up_the_turn(driven: Stage, model: Said) -> None:
     await driven.hand()
 
