@@ -25,6 +25,10 @@ Json = dict[str, Any]
 
 DEFAULT = "anthropic"
 """The provider of agents that name none, unless the brain's settings name another."""
+TOGETHER = 100
+"""Calls through one client at once; more are made as they are needed. At each call's begin and end
+a client's pool looks at all its connections: with a thousand, that left the brain no time to renew
+its leases."""
 _NEEDS_WORDS = frozenset({"end_turn", "tool_use", "pause_turn"})
 """Stop reasons after which an empty reply leaves nothing to go on with."""
 _SAID = frozenset({"thinking", "redacted_thinking"})
@@ -52,7 +56,7 @@ class Model:
         """`providers`: by name, as `read_providers` gives them; the four kinds when None."""
         self._providers = dict(read_providers({}) if providers is None else providers)
         self._default = default
-        self._made: dict[str, Made] = {}
+        self._made: dict[str, list[Made]] = {}
         self._making = asyncio.Lock()
         self._old: list[Client] = []
         """Made from certificates that were renewed since; calls may still be under way."""
@@ -81,19 +85,20 @@ class Model:
 
     async def close(self) -> None:
         """Close connections."""
-        for client in (*self._old, *(made.client for made in self._made.values())):
+        row = [made for each in self._made.values() for made in each]
+        for client in (*self._old, *(made.client for made in row)):
             await client.close()
         self._made, self._old = {}, []
 
     async def why_not(self) -> str:
         """Why agents that name no provider cannot be answered, as far as is known unasked."""
         try:
-            client = await self._client(self._default)
+            made = await self._client(self._default)
         except Unusable as error:
             return str(error)
         except clients.identity_errors(self._providers[self._default].kind) as error:
             return str(error)
-        return "" if clients.has_identity(client) else _NO_KEY
+        return "" if clients.has_identity(made.client) else _NO_KEY
 
     def lacking(self, request: Json, provider: str = "") -> list[str]:
         """Features the request uses that the provider is known not to have, sorted."""
@@ -115,12 +120,16 @@ class Model:
         kind = settings.kind
         reading = Reading(delta)
         try:
-            client = await self._client(name)
-            if not clients.has_identity(client):
+            made = await self._client(name)
+            if not clients.has_identity(made.client):
                 # The package would raise a TypeError about headers.
                 return Failed(kinds.AUTHENTICATION, _NO_KEY, retryable=False)
-            async with asyncio.timeout(settings.whole_timeout):
-                await _read(client, parameters, reading)
+            made.calls += 1
+            try:
+                async with asyncio.timeout(settings.whole_timeout):
+                    await _read(made.client, parameters, reading)
+            finally:
+                made.calls -= 1
             return _reply(reading)
         except TimeoutError:
             return failures.timed_out(f"the reply took more than {settings.whole_timeout:g} s")
@@ -133,22 +142,23 @@ class Model:
         except clients.identity_errors(kind) as error:
             return _no_identity(error)
 
-    async def _client(self, name: str) -> Client:
-        """The client of a provider. Raises Unusable."""
+    async def _client(self, name: str) -> Made:
+        """A client of a provider that has room for a call. Raises Unusable."""
         settings = self._providers.get(name)
         if settings is None:
             known = ", ".join(sorted(self._providers))
             raise Unusable(f"this brain has no provider {name!r}; it has {known}")
         async with self._making:
-            made = self._made.get(name)
-            if made is not None and made.stamp == clients.stamp(settings):
-                return made.client
+            row = self._made.setdefault(name, [])
+            stamp = clients.stamp(settings)
+            good = [made for made in row if made.stamp == stamp]
+            if (free := next((made for made in good if made.calls < TOGETHER), None)) is not None:
+                return free
             # In a thread: a cloud's package takes a second to load.
             new = await asyncio.to_thread(clients.make, name, settings)
-            if made is not None:
-                self._old.append(made.client)
-            self._made[name] = new
-            return new.client
+            self._old += [made.client for made in row if made not in good]
+            self._made[name] = [*good, new]
+            return new
 
 
 _NONE = Provider(kind="anthropic")

@@ -31,13 +31,15 @@ class Unusable(Exception):
     """A provider's settings lead to no client; the message says what to do."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Made:
     """A client, and what it was made from."""
 
     client: Client
     stamp: tuple[int, ...]
     """When the files it read were changed."""
+    calls: int = 0
+    """Under way."""
 
 
 def stamp(provider: Provider) -> tuple[int, ...]:
