@@ -79,6 +79,9 @@ class BrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """`[providers.NAME]`: see docs/reference/models.md."""
     hand_idle: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 600.0
     """Seconds an idle session keeps its hands."""
+    sessions_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 2_000
+    """Sessions driven at once; more wait until one is idle. Each takes memory until it is, less
+    than a megabyte beside what its log holds, and mostly it waits for the model or a hand."""
 
 
 async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: int | None) -> None:
@@ -132,7 +135,14 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             vault, lambda: directory.brains, files, trust.revocations, admission.gate.word
         )
         scheduler = Scheduler(
-            sessions, keeper, appender, fleet, hub, model=model, hand_idle=config.hand_idle
+            sessions,
+            keeper,
+            appender,
+            fleet,
+            hub,
+            model=model,
+            hand_idle=config.hand_idle,
+            sessions_max=config.sessions_max,
         )
         services = _Services(orchestrator, HandRelay(fleet), enrollment, links)
         if not await trust.first(stop):

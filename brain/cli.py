@@ -36,6 +36,7 @@ def brain() -> None:
 @click.option(
     "--hand-idle", type=float, metavar="SECONDS", help="How long idle hands are kept.  [600]"
 )
+@click.option("--sessions-max", type=int, metavar="N", help="Sessions driven at once.  [2000]")
 @click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
 @click.option("--ready-fd", type=int, hidden=True)
 def run(

@@ -27,8 +27,6 @@ from carpal.v1 import session_pb2, session_pb2_grpc, types_pb2
 
 log = logging.getLogger(__name__)
 
-SESSIONS_MAX = 200
-"""Sessions one brain drives at once; more wait for a slot."""
 _TRIES = 10
 """Times to ask for a lease while sessiond does not answer."""
 
@@ -46,8 +44,12 @@ class Scheduler:
         *,
         model: Model,
         hand_idle: float,
+        sessions_max: int = 2_000,
     ) -> None:
-        """`hand_idle`: seconds an idle session keeps its hands."""
+        """`hand_idle`: seconds an idle session keeps its hands.
+
+        `sessions_max`: how many are driven at once; more wait until one of them is idle.
+        """
         self._stub = stub
         self._keeper = keeper
         self._appender = appender
@@ -58,7 +60,7 @@ class Scheduler:
         self._driving: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
         """Sessions offered once more while they were driven."""
-        self._slots = asyncio.Semaphore(SESSIONS_MAX)
+        self._slots = asyncio.Semaphore(sessions_max)
 
     async def run(self) -> None:
         """Take offers; runs until cancelled, then hands its sessions over."""

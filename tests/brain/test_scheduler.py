@@ -91,6 +91,21 @@ async def test_a_session_that_was_woken_is_driven_to_idle_and_released(brain: Br
     assert kinds.count("agent.message") == 1
 
 
+async def test_no_more_sessions_are_driven_at_once_than_the_setting_says(brain: Brain) -> None:
+    brain.scheduler._slots = asyncio.Semaphore(1)
+    brain.model.gate.clear()
+    for session_id in ("sesn_1", "sesn_2"):
+        await create(brain.sessions, session_id, wake=True)
+    async with running(brain):
+        await brain.model.asking.wait()
+        while len(brain.scheduler._driving) < 2:
+            await look_again()
+        assert brain.model.asked == 1
+        brain.model.gate.set()
+        await brain.idles()
+    assert brain.model.asked == 2
+
+
 async def test_an_offer_that_comes_while_it_is_driven_is_not_lost(brain: Brain) -> None:
     await create(brain.sessions, wake=True)
     brain.model.gate.clear()
