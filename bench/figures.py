@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 DATA = os.urandom(512).hex().encode()
@@ -46,3 +47,28 @@ class Watch:
             p50=1000 * ordered[len(ordered) // 2],
             p99=1000 * ordered[len(ordered) * 99 // 100],
         )
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a figure is to be."""
+
+    at_most: float | None = None
+    at_least: float | None = None
+
+    def met(self, value: float) -> bool:
+        """Whether it is."""
+        low, high = self.at_least, self.at_most
+        return (low is None or value >= low) and (high is None or value <= high)
+
+    def __str__(self) -> str:
+        bounds = (("at least", self.at_least), ("at most", self.at_most))
+        return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+
+
+def against(figures: Mapping[str, float], goals: Mapping[str, Goal]) -> None:
+    """Print each figure that has a goal, and whether it meets it."""
+    for name, goal in goals.items():
+        if name in figures:
+            verdict = "met" if goal.met(figures[name]) else "MISSED"
+            print(f"{name}: {figures[name]:.3g}; goal {goal}: {verdict}", flush=True)
