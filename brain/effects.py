@@ -170,3 +170,6 @@ class HarnessType:
     """Says which code decided; a new version goes on where an older one left off."""
     start: "Callable[[Transcript], Harness | AsyncHarness]"
     """Begin, or go on, over a session's transcript."""
+    wait_limit: float = 900.0
+    """Seconds that an async one may wait for something of its own without asking for anything;
+    after that its drive has failed."""

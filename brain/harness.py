@@ -21,8 +21,6 @@ DEFAULT = "tool_loop"
 GROUP = "carpal.harnesses"
 STEP_LIMIT = 2.0
 """Seconds of the event loop that a harness may take to decide what is next."""
-WAIT_LIMIT = 900.0
-"""Seconds that an async harness may wait for something of its own without asking for anything."""
 _EFFECTS = get_args(Effect)
 
 
@@ -55,6 +53,7 @@ class Steps:
     def __init__(self, name: str, kind: HarnessType, transcript: Transcript) -> None:
         """`name` is for what is said of it."""
         self._name = name
+        self._wait_limit = kind.wait_limit
         self._harness: Harness | AsyncHarness = self._guarded(lambda: kind.start(transcript))
         if not isinstance(self._harness, Generator | AsyncGenerator):
             raise self._at_fault(f"it is no generator but a {type(self._harness).__name__}")
@@ -99,12 +98,12 @@ class Steps:
 
     async def _waited(self, harness: AsyncHarness, result: Any) -> Any:
         try:
-            async with asyncio.timeout(WAIT_LIMIT):
+            async with asyncio.timeout(self._wait_limit):
                 return await harness.asend(result)
         except StopAsyncIteration:
             raise self._at_fault(f"it ended without a {Finish.__name__}") from None
         except TimeoutError:
-            raise self._at_fault(f"it asked for nothing for {WAIT_LIMIT:.0f} s") from None
+            raise self._at_fault(f"it asked for nothing for {self._wait_limit:g} s") from None
         except CarpalError:
             raise
         except Exception as error:

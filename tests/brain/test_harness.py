@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -97,16 +97,14 @@ async def test_an_async_harness_is_sent_results_and_let_go_like_any_other() -> N
     assert let_go
 
 
-async def test_an_async_harness_that_asks_for_nothing_is_given_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(harness, "WAIT_LIMIT", 0.05)
-
-    async def waits(_: Any) -> AsyncIterator[Effect]:
+async def test_an_async_harness_that_asks_for_nothing_is_given_up() -> None:
+    async def waits(_: Any) -> AsyncGenerator[Effect, Any]:
         await asyncio.Event().wait()
         yield Finish("end_turn")
 
-    assert "asked for nothing" in await fault(waits)
+    patient = HarnessType("1", waits, wait_limit=0.05)
+    with pytest.raises(CarpalError, match=r"asked for nothing for 0\.05 s"):
+        await Steps("odd", patient, Log().transcript).next()
 
 
 def test_one_that_is_not_installed_is_named_with_those_that_are() -> None:
