@@ -38,6 +38,7 @@ from brain.watch import WatchHub
 from brain.window import COMPACTED
 from carpal.agent import logged_agent
 from carpal.errors import CarpalError
+from carpal.fault_points import point
 from carpal.v1 import orchestrator_pb2 as pb
 from carpal.yaml_in import Mistake
 
@@ -143,7 +144,9 @@ class Runner:
         idle["through" if effect.settled else "seen"] = processed
         if effect.details is not None:
             idle["stop_details"] = effect.details
+        point("brain.turn.before_finished")
         await self._driver.append(New("session.status_idle", idle))
+        point("brain.turn.finished")
         self._tell("idle", effect.stop_reason)
         return Done(processed)
 
@@ -199,12 +202,7 @@ class Runner:
                     types=effect.types,
                 )
             case Emit():
-                data = effect.data
-                if effect.type == COMPACTED and (
-                    state := await self._driver.checkpoint(data["through"])
-                ):
-                    data = {**data, "state": state}
-                return await self._driver.append(New(effect.type, data))
+                return await self._emit(effect)
             case Sleep():
                 await self._sleep(effect.seconds)
                 return None
@@ -217,6 +215,17 @@ class Runner:
         since = max(transcript.asked_at(), self._slept)
         await self._driver.unless(lambda t: t.changed > since, asyncio.sleep(seconds))
         self._slept = transcript.head
+
+    async def _emit(self, effect: Emit) -> int:
+        if effect.type != COMPACTED:
+            return await self._driver.append(New(effect.type, effect.data))
+        data = effect.data
+        if state := await self._driver.checkpoint(data["through"]):
+            data = {**data, "state": state}
+        point("brain.window.before_cut")
+        position = await self._driver.append(New(effect.type, data))
+        point("brain.window.cut")
+        return position
 
     async def _learn_tools(self, transcript: Transcript) -> list[New]:
         """Events for what the named hands' types offer now, where that is news."""

@@ -206,10 +206,12 @@ async def world(
     environ: Mapping[str, str] | None = None,
     fronted: bool = False,
     left: timedelta | None = None,
+    model: str = "",
 ) -> AsyncIterator[World]:
     """Everything running: vault, sessiond, practice model, brains, a daemon. Ends it all.
 
     With `left` the first identities have only that long to live.
+    `model` is the URL of a model of the test's own, in place of the practice model.
     `fronted` puts each brain behind a fault proxy. `environ` is for all processes.
     """
     it = World(state, term, environ=dict(environ or {}))
@@ -226,10 +228,11 @@ async def world(
         played = [argument for path in scripts for argument in ("--script", str(path))]
         practice = ("practice", "serve", "--listen", "127.0.0.1:0", *played)
         async with asyncio.TaskGroup() as group:  # one that fails cancels the others' starts
-            group.create_task(it.start("practice", *practice))
+            if not model:
+                group.create_task(it.start("practice", *practice))
             await it.start("vault", "vault", "run", *listen)
             await it.sessiond()
-        url = it.running["practice"].facts["url"]
+        url = model or it.running["practice"].facts["url"]
         it.environ |= {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "practice"}
         async with asyncio.TaskGroup() as group:
             for name in brains:

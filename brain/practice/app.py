@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from brain.practice.answer import Script
 from brain.practice.server import Practice
@@ -42,8 +43,15 @@ async def serving(
     `latency` is added before every answer, in seconds. ADDRESS_IN_USE when
     the port is taken.
     """
+    async with serving_app(listen, Practice(scripts, latency)) as served:
+        yield served
+
+
+@asynccontextmanager
+async def serving_app(listen: str, app: ASGIApp) -> AsyncIterator[Serving]:
+    """The same of any application: a test's, that thinks before it answers."""
     sock = _bind(listen)
-    server = Server(uvicorn.Config(Practice(scripts, latency), http="h11", **serve()))
+    server = Server(uvicorn.Config(app, http="h11", **serve()))
     task = asyncio.create_task(server.serve(sockets=[sock]))
     with _cuts_are_meant():
         try:

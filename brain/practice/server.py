@@ -35,9 +35,12 @@ _WORDS = {429: "This request would exceed your rate limit", 529: "Overloaded"}
 class Practice:
     """The ASGI application."""
 
-    def __init__(self, scripts: Sequence[Script] = (), latency: float = 0) -> None:
+    def __init__(
+        self, scripts: Sequence[Script] = (), latency: float = 0, player: Player | None = None
+    ) -> None:
+        """`player` chooses the answers in place of scripts and instructions."""
         self._scripts = scripts
-        self._player = Player(scripts)
+        self._player = player or Player(scripts)
         self._record = Record()
         self._latency = latency
         self._routes = Starlette(

@@ -64,6 +64,12 @@ class Session:
         data = {"content": [{"type": "text", "text": text}]}
         return await self._emit("user.message", data)
 
+    async def allow(self, call_id: str) -> types_pb2.Event:
+        """A person allows a call."""
+        return await self._emit(
+            "user.tool_confirmation", {"tool_use_id": call_id, "result": "allow"}
+        )
+
     async def interrupt(self) -> types_pb2.Event:
         """A person's interrupt."""
         return await self._emit("user.interrupt", {})
@@ -124,7 +130,14 @@ class Session:
     async def _emit(self, kind: str, data: dict[str, Any]) -> types_pb2.Event:
         event = types_pb2.NewEvent(id=new_id("sevt"), type=kind, data=json.dumps(data).encode())
         request = session_pb2.EmitEventRequest(session_id=self.session_id, event=event, wake=True)
-        return (await self.stub.EmitEvent(request, timeout=SECONDS)).event
+        async with asyncio.timeout(SECONDS):
+            while True:  # the id makes it one event, however often it is sent
+                try:
+                    return (await self.stub.EmitEvent(request, timeout=SECONDS)).event
+                except grpc.aio.AioRpcError as error:
+                    if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                        raise
+                await asyncio.sleep(_REDIAL)
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ end of a case is an orphan.
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,14 +139,21 @@ def _marked(hands: Path) -> Iterable[tuple[int, str]]:
 
 
 @asynccontextmanager
-async def link_world(state: Path) -> AsyncIterator[LinkWorld]:
-    """Everything running, and nothing wrong yet."""
+async def link_world(
+    state: Path,
+    *,
+    environ: Mapping[str, str] | None = None,
+    model: str = "",
+) -> AsyncIterator[LinkWorld]:
+    """Everything running, and nothing wrong yet. `model`: as in `world`."""
     points = Points(state.parent / "faults")
-    environ = {
+    all_of = {
         **points.environ,
         "CARPAL_HAND_IDLE": "1",
         "CARPAL_HEARTBEAT": str(HEARTBEAT),
         "CARPAL_RECONNECT_MAX": "1",  # or a world with a fault every few seconds would rest
+        **(environ or {}),
     }
-    async with world(state, brains=BRAINS, term=TERM, environ=environ, fronted=True) as it:
+    started = world(state, brains=BRAINS, term=TERM, environ=all_of, fronted=True, model=model)
+    async with started as it:
         yield LinkWorld(it, points)

@@ -5,11 +5,15 @@ the same. So the file is the truth of what happened, whoever died meanwhile.
 """
 
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from brain.log import entry_of
+from brain.recorded.rebuilt import rebuild
+from brain.recorded.recording import Recording
 from carpal.v1 import types_pb2
 from carpal.verified import Verified
 
@@ -38,6 +42,13 @@ class Effects:
         return (
             f"$ echo begin {name} $$ >> {self.file}; echo did {name} $$; seq {lines}; "
             f"sleep {seconds}; echo end {name} $$ >> {self.file}"
+        )
+
+    def held(self, name: str, work: Path) -> str:
+        """A call that tells by the pipe `started` that it runs, and waits at the pipe `go`."""
+        return (
+            f"$ echo begin {name} $$ >> {self.file}; echo did {name} $$; echo > {work}/started; "
+            f"read x < {work}/go; echo end {name} $$ >> {self.file}"
         )
 
     def of(self, name: str) -> tuple[list[str], list[str]]:
@@ -70,6 +81,40 @@ def check_calls(
     for name, (_, call), result in zip(names, calls, results, strict=True):
         assert f"begin {name} " in call["input"]["command"], "the model asked for another call"
         check_outcome(name, result, effects, ok=all_ok)
+
+
+def check_each_call(log: list[types_pb2.Event], effects: Effects, *, all_ok: bool) -> list[str]:
+    """The same, whatever the order in which results came; the names of the calls."""
+    calls = {event.id: json.loads(event.data) for event in log if event.type == "agent.tool_use"}
+    names = {call_id: _name_of(call) for call_id, call in calls.items()}
+    assert len(set(names.values())) == len(names), (
+        f"a call was made twice: {sorted(names.values())}"
+    )
+    results = [json.loads(event.data) for event in log if event.type == "agent.tool_result"]
+    told = Counter(result["tool_use_id"] for result in results)
+    assert told == Counter(calls.keys()), f"not one result each: {told}"
+    for result in results:
+        check_outcome(names[result["tool_use_id"]], result, effects, ok=all_ok)
+    return list(names.values())
+
+
+def check_requests(session_id: str, log: list[types_pb2.Event], sent: Mapping[str, int]) -> None:
+    """Every request of the model can be made again from the log, and no other was sent.
+
+    `sent`: the digest of each request that the model got → how often it did.
+    """
+    recording = Recording([entry_of(event) for event in log])
+    asked = recording.asked()
+    for each in asked:
+        rebuilt = rebuild(recording, each)
+        assert rebuilt.same, f"{session_id}: request {each.number}: {rebuilt.why}"
+    noted = Counter(each.sha256 for each in asked)
+    beyond = Counter(sent) - noted
+    assert not beyond, f"{session_id}: sent, and not in the log: {beyond}"
+
+
+def _name_of(call: dict[str, Any]) -> str:
+    return str(call["input"]["command"]).split("begin ", 1)[1].split()[0]
 
 
 def check_outcome(name: str, result: dict[str, Any], effects: Effects, *, ok: bool) -> None:
