@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.brain_many import at_once
-from bench.brain_turns import log_growth, overhead, percentiles
+from bench.brain_turns import log_growth, overhead
 from bench.brain_wake import wakes
-from bench.figures import Goal, against
+from bench.figures import Goal, against, percentiles
 from bench.whole import whole
 
 

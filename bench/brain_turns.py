@@ -1,7 +1,6 @@
 """From a message's commit to the model's request, with no hand and with fifty; and a turn's log."""
 
 import asyncio
-import statistics
 
 from bench.model import HANDS, MANY_HANDS
 from bench.whole import Whole, process_hand, seconds
@@ -33,12 +32,6 @@ async def overhead(it: Whole, turns: int) -> Waits:
             for each, wait in zip(waits.values(), took, strict=True):
                 each.append(1000 * wait)
     return waits
-
-
-def percentiles(waits: list[float]) -> tuple[float, float]:
-    """Median, and the 95th of a hundred."""
-    ordered = sorted(waits)
-    return statistics.median(ordered), ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))]
 
 
 async def _first(it: Whole, mark: str) -> float:
