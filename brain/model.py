@@ -20,6 +20,7 @@ from brain.models import clients, failures, features
 from brain.models.clients import Client, Made, Unusable
 from brain.models.reading import Delta, Reading, Unreadable
 from brain.models.settings import Provider, read_providers
+from brain.turnstile import Turnstile
 
 Json = dict[str, Any]
 
@@ -29,6 +30,9 @@ TOGETHER = 100
 """Calls through one client at once; more are made as they are needed. At each call's begin and end
 a client's pool looks at all its connections: with a thousand, that left the brain no time to renew
 its leases."""
+_EACH_PASS = 8
+"""Replies that begin to be read in one pass of the event loop: each takes some milliseconds, when
+all of it has come."""
 _NEEDS_WORDS = frozenset({"end_turn", "tool_use", "pause_turn"})
 """Stop reasons after which an empty reply leaves nothing to go on with."""
 _SAID = frozenset({"thinking", "redacted_thinking"})
@@ -58,6 +62,7 @@ class Model:
         self._default = default
         self._made: dict[str, list[Made]] = {}
         self._making = asyncio.Lock()
+        self._turnstile = Turnstile(_EACH_PASS)
         self._old: list[Client] = []
         """Made from certificates that were renewed since; calls may still be under way."""
 
@@ -127,7 +132,7 @@ class Model:
             made.calls += 1
             try:
                 async with asyncio.timeout(settings.whole_timeout):
-                    await _read(made.client, parameters, reading)
+                    await _read(made.client, parameters, reading, self._turnstile)
             finally:
                 made.calls -= 1
             return _reply(reading)
@@ -165,7 +170,7 @@ _NONE = Provider(kind="anthropic")
 _NO_KEY = "the brain has no key for the model: start it with ANTHROPIC_API_KEY set"
 
 
-async def _read(client: Client, parameters: Json, reading: Reading) -> None:
+async def _read(client: Client, parameters: Json, reading: Reading, turnstile: Turnstile) -> None:
     # As the request stands, not through the package's types: what is sent is what was hashed,
     # and what comes is kept as it came.
     stream = await client.post(
@@ -176,6 +181,7 @@ async def _read(client: Client, parameters: Json, reading: Reading) -> None:
         stream_cls=anthropic.AsyncStream[object],
     )
     try:
+        await turnstile.through()
         async for event in stream:
             if not isinstance(event, dict):
                 raise Unreadable(f"an event of the stream is {type(event).__name__}, no object")

@@ -8,6 +8,7 @@ three without progress, parks the session. Other sessions do not notice.
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from typing import Any
 
 from brain.driver import Driver
@@ -27,6 +28,9 @@ from carpal.v1 import session_pb2, session_pb2_grpc, types_pb2
 
 log = logging.getLogger(__name__)
 
+_STARTING = 32
+"""Sessions that are being taken and their logs read at any one time: when very many are runnable
+at once, the first are on their way before the last are begun."""
 _TRIES = 10
 """Times to ask for a lease while sessiond does not answer."""
 
@@ -61,6 +65,7 @@ class Scheduler:
         self._again: set[str] = set()
         """Sessions offered once more while they were driven."""
         self._slots = asyncio.Semaphore(sessions_max)
+        self._starting = asyncio.Semaphore(_STARTING)
 
     async def run(self) -> None:
         """Take offers; runs until cancelled, then hands its sessions over."""
@@ -105,7 +110,8 @@ class Scheduler:
         task.add_done_callback(ended)
 
     async def _take(self, session_id: str) -> None:
-        async with self._slots:
+        async with self._slots, AsyncExitStack() as starting:
+            await starting.enter_async_context(self._starting)
             taken = await self._acquire(session_id)
             if taken is None:
                 return
@@ -122,7 +128,7 @@ class Scheduler:
             )
             try:
                 processed, wake_in = await _while_held(
-                    driver, self._drive(driver, info.head.position)
+                    driver, self._drive(driver, info.head.position, starting)
                 )
             except asyncio.CancelledError:
                 # This brain stops: whoever is next may start at once.
@@ -164,9 +170,12 @@ class Scheduler:
         failure = str(error) or type(error).__name__
         await self._keeper.release(lease, processed=info.processed, failure=failure)
 
-    async def _drive(self, driver: Driver, head: int) -> tuple[int, float | None]:
+    async def _drive(
+        self, driver: Driver, head: int, starting: AsyncExitStack
+    ) -> tuple[int, float | None]:
         """What was processed, and in how many seconds to look again."""
         await driver.until(lambda t: t.head >= head)
+        await starting.aclose()  # the next one's turn
         if driver.transcript.unknown:
             kinds = ", ".join(sorted({entry.type for entry in driver.transcript.unknown}))
             raise refuse(
