@@ -5,9 +5,7 @@ import asyncio
 from brain.turnstile import Turnstile
 
 
-async def test_so_many_go_on_in_each_pass_in_order_and_a_cancelled_one_takes_no_place() -> (
-    None
-):
+async def test_so_many_go_on_in_each_pass_in_order_and_a_cancelled_one_takes_no_place() -> None:
     turnstile = Turnstile(2)
     gone: list[int] = []
 
