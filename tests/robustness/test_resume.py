@@ -23,7 +23,7 @@ from tests.interaction.play import Session, let_go, pipes, session, started
 from tests.pace import SCALE, times
 from tests.robustness.ledger import whole
 from tests.robustness.link_world import HEARTBEAT, SECONDS, LinkWorld, link_world, send
-from tests.robustness.minds import SUMMARISE, Mind, Step, named, plan, thinking
+from tests.robustness.minds import SAID_LAST, SUMMARISE, Mind, Step, named, plan, thinking
 from tests.robustness.truth import Effects, check_each_call, check_log, check_requests
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -88,6 +88,9 @@ class Case:
     def steps(self) -> list[Step]:
         """What the session does."""
         match self.moment:
+            case "two":
+                held = self.effects.held(named(0, 1), self.work).removeprefix("$ ")
+                return [Step([self.call(0, 0), ("build", held)])]
             case "parallel":
                 held = self.effects.held(named(0, 1), self.work).removeprefix("$ ")
                 return [
@@ -120,7 +123,7 @@ class Case:
     async def arrive(self) -> None:
         """Until it is at its moment."""
         match self.moment:
-            case "parallel":
+            case "parallel" | "two":
                 await started(self.work)
                 await self.made.until_type("agent.tool_result")
             case "person":
@@ -135,7 +138,7 @@ class Case:
     async def leave(self, *, runs: bool) -> None:
         """Let it go on. `runs`: whether the call that was running still does."""
         match self.moment:
-            case "parallel":
+            case "parallel" | "two":
                 if runs:
                     await let_go(self.work)
             case "person":
@@ -269,6 +272,25 @@ async def test_whoever_dies_a_session_at_any_moment_goes_on_to_its_end_and_says_
         await ROWS[row](stage.at, cases)
         for case in cases:
             await case.ends(all_ok=row not in EXCUSED)
+
+
+async def test_a_brain_killed_while_the_2nd_of_2_parallel_calls_runs_leaves_each_its_one_result_s01(
+    stage: Stage, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as stack:
+        case = await begun(stack, stage, "two", tmp_path)
+        await case.arrive()
+        (finished,) = case.made.results()
+        await brain(stage.at, [case])
+        await case.ends(all_ok=True)
+        assert case.made.results()[0] == finished, "its real output"
+        assert len(case.made.results()) == 2
+        drivers = {e.source for e in case.made.log if e.type == "agent.tool_result"}
+        assert len(drivers) == 2, "each result is by another brain"
+        said = await case.made.say("And now?")
+        idle = await case.made.until_type("session.status_idle", said.position)
+        assert _reason(idle)["type"] == "end_turn", "the next turn is accepted"
+        assert case.made.data("agent.message")[-1]["content"][0]["text"] == SAID_LAST
 
 
 async def test_a_brain_that_dies_at_any_step_leaves_each_session_to_one_that_goes_on(
