@@ -7,7 +7,9 @@ import pytest
 from tests.command import ROOT, SECONDS
 
 
-@pytest.mark.parametrize(("script", "name"), [("soak", "log"), ("soak", "brain"), ("bench", "append")])
+@pytest.mark.parametrize(
+    ("script", "name"), [("soak", "log"), ("soak", "brain"), ("bench", "append")]
+)
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
 def test_a_script_says_its_usage_and_its_names(
     script: str, name: str, arguments: tuple[str, ...]
