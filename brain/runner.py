@@ -6,6 +6,7 @@ that head is what is reported as processed.
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from brain.entries import Entry, New
 from brain.fleet import Fleet
 from brain.model import Model
 from brain.model_calls import ModelCalls
-from brain.placement import Placement, Spec
+from brain.placement import Placement
 from brain.provision import PATIENCE
 from brain.saves import Saves
 from brain.tools import context_tools
@@ -229,26 +230,26 @@ class Runner:
 
     async def _learn_tools(self, transcript: Transcript) -> list[New]:
         """Events for what the named hands' types offer now, where that is news."""
-        asked = (self._offer(transcript, *named) for named in transcript.hand_specs.items())
-        return [event for event in await asyncio.gather(*asked) if event is not None]
+        alike: dict[str, list[str]] = {}
+        for name, spec in transcript.hand_specs.items():
+            what = [spec["type"], spec.get("placement"), name in transcript.tools]
+            alike.setdefault(json.dumps(what, sort_keys=True), []).append(name)
+        told = await asyncio.gather(*(self._offer(transcript, names) for names in alike.values()))
+        news = {name: event for each in told for name, event in each.items()}
+        return [news[name] for name in transcript.hand_specs if name in news]
 
-    async def _offer(self, transcript: Transcript, name: str, spec: Spec) -> New | None:
-        """The event for what one hand's type offers now; None when that is no news."""
+    async def _offer(self, transcript: Transcript, names: list[str]) -> dict[str, New]:
+        """The events for what one type offers now, by hand; where it is news, of hands alike."""
         # What an earlier driver learned will do while the daemon finds its way back.
-        known = transcript.tools.get(name)
-        place = Placement(self._fleet, self._driver.workspace, spec)
+        known = names[0] in transcript.tools
+        place = Placement(self._fleet, self._driver.workspace, transcript.hand_specs[names[0]])
         try:
-            tools = context_tools(name, await place.offer(0.0 if known else PATIENCE))
+            info = await place.offer(0.0 if known else PATIENCE)
+            tools = {name: context_tools(name, info) for name in names}
         except CarpalError as error:
-            if known:
-                return None
-            said = {
-                "type": "hand_unavailable_error",
-                "message": f"hand {name!r}: {error}",
-                "retry_status": {"type": "retrying"},
-            }
-            return New("session.error", {"error": said})
-        return New("context.tools", tools) if tools != known else None
+            return {} if known else {name: _unavailable(name, error) for name in names}
+        news = {name: told for name, told in tools.items() if told != transcript.tools.get(name)}
+        return {name: New("context.tools", told) for name, told in news.items()}
 
     async def _unless_interrupted(self, work: Awaitable[T]) -> T | None:
         """Do the work; None when a person interrupts from now on."""
@@ -258,6 +259,15 @@ class Runner:
     def _tell(self, phase: str, detail: str) -> None:
         moment = pb.WatchResponse(phase=pb.Phase(name=phase, detail=detail))
         self._hub.tell(self._driver.session_id, moment)
+
+
+def _unavailable(name: str, error: CarpalError) -> New:
+    said = {
+        "type": "hand_unavailable_error",
+        "message": f"hand {name!r}: {error}",
+        "retry_status": {"type": "retrying"},
+    }
+    return New("session.error", {"error": said})
 
 
 _MALFORMED = "it is not what its type says"
