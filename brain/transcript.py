@@ -300,7 +300,9 @@ class Transcript:
         tools = entry.data["tools"]
         if not isinstance(tools, list):
             raise ValueError("tools is not a list")
-        fit = [tool for tool in tools if not unfit(tool)]
+        before = next(reversed(self.tools.values()), {}).get("tools")
+        # Hands of one type have the same, and each is looked at once.
+        fit = before if tools == before else [tool for tool in tools if not unfit(tool)]
         self.tools[entry.data["hand"]] = {**entry.data, "tools": fit}
 
     def _on_context_tools_loaded(self, entry: Entry) -> None:
