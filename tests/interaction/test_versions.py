@@ -48,6 +48,7 @@ async def it(tmp_path: Path) -> AsyncIterator[World]:
     installed = Installed(tmp_path / "installed")
     installed.install("pacer", PACER, {"pacer": "HARNESS"})
     environ = {**installed.environ, **Points(tmp_path / "faults").environ, "PACER": "1"}
+    environ["CARPAL_RECONNECT_MAX"] = "1"  # the daemon is to be there when its only brain is
     async with world(tmp_path / "state", term=2.0 * SCALE, environ=environ) as running:
         yield running
 
