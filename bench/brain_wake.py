@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from bench.whole import SECONDS, Whole, seconds
 from brain.context import compact
-from brain.waking import Waking
-from brain.window import COMPACTED
+from brain.session.entries import COMPACTED
+from brain.session.waking import Waking
 from carpal.client import dial
 from carpal.identity import Role
 from carpal.ids import new_id

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from brain.effects import Harness, HarnessType, Provision
 from brain.harnesses.tool_loop import tool_loop
-from brain.transcript import Transcript
+from brain.session.transcript import Transcript
 
 NAME = "provision_first"
 

@@ -11,24 +11,24 @@ import grpc
 import msgspec
 
 from brain import harness
-from brain.admission import HEARTBEAT, Admission
-from brain.directory import Directory
+from brain.daemons.admission import HEARTBEAT, Admission
+from brain.daemons.directory import Directory
+from brain.daemons.fleet import ORPHAN_MARGIN, Fleet
+from brain.daemons.hands_at import Peers
+from brain.daemons.introduction import Introduction
+from brain.daemons.links import Links
+from brain.daemons.planned import PlannedEnds
+from brain.daemons.presence import Presence
+from brain.daemons.relay import HandRelay
+from brain.daemons.returned import Returns
 from brain.enrollment import EnrollmentService
-from brain.fleet import ORPHAN_MARGIN, Fleet
-from brain.hands_at import Peers
-from brain.introduction import Introduction
-from brain.leases import LeaseKeeper
-from brain.links import Links
-from brain.log import Appender
-from brain.model import Model
+from brain.models.model import Model
 from brain.models.settings import read_providers
 from brain.orchestrator import OrchestratorService
-from brain.planned import PlannedEnds
-from brain.presence import Presence
-from brain.relay import HandRelay
-from brain.returned import Returns
 from brain.scheduler import Scheduler
-from brain.watch import WatchHub
+from brain.session.leases import LeaseKeeper
+from brain.session.log import Appender
+from brain.session.watch import WatchHub
 from carpal.client import dial
 from carpal.errors import refuse
 from carpal.identity import Identity, Role

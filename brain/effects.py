@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from brain.transcript import Transcript
+    from brain.session.transcript import Transcript
 
 Json = dict[str, Any]
 

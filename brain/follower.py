@@ -10,9 +10,9 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from brain.hands_at import Peers
-from brain.leases import follow_leases, is_live
-from brain.watch import Moments
+from brain.daemons.hands_at import Peers
+from brain.session.leases import follow_leases, is_live
+from brain.session.watch import Moments
 from carpal.backoff import Backoff
 from carpal.client import held, rpc_errors
 from carpal.errors import CarpalError

@@ -12,8 +12,8 @@ from importlib.metadata import entry_points
 from typing import Any, get_args
 
 from brain.effects import AsyncHarness, Effect, Finish, Harness, HarnessType
+from brain.session.transcript import Transcript
 from brain.stuck import Stuck, interrupting
-from brain.transcript import Transcript
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 

@@ -3,19 +3,19 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from brain import model_kinds as kinds
 from brain.budget import Amounts, reservation
-from brain.driver import Driver
+from brain.context.request import canonical, digest_of
 from brain.effects import CallModel, Failed, Finish, Json, Replied
-from brain.entries import New
-from brain.model import Model, Reply
-from brain.model_standing import Choice
 from brain.models import features, media
+from brain.models.model import Model, Reply
 from brain.permissions import evaluate
-from brain.request import canonical, digest_of
-from brain.results import not_run
-from brain.tools import meant, no_tool
-from brain.watch import WatchHub
+from brain.session import model_kinds as kinds
+from brain.session.driver import Driver
+from brain.session.entries import New
+from brain.session.model_standing import Choice
+from brain.session.results import not_run
+from brain.session.watch import WatchHub
+from brain.tools.offered import meant, no_tool
 from carpal.fault_points import point
 from carpal.ids import new_id
 from carpal.v1 import orchestrator_pb2 as pb
@@ -73,9 +73,9 @@ class ModelCalls:
             return Finish("budget_reached", settled=False, reason_more=more)
         request_id = new_id("sevt")
         start = await self._start(effect, body, reserve)
-        point("brain.request.before_started")
+        point("brain.context.request.before_started")
         await self._driver.append(New("span.model_request_start", start, id=request_id))
-        point("brain.request.started")
+        point("brain.context.request.started")
         self._tell(pb.WatchResponse(phase=pb.Phase(name="model", detail=str(start["model"]))))
 
         def delta(text: str, thinking: bool) -> None:

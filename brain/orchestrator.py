@@ -5,15 +5,15 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 
-from brain import attach
-from brain.admission import Admission
-from brain.blobs import BlobRelay
-from brain.daemon_link import DaemonLink
-from brain.fleet import Fleet
+from brain.daemons import attach
+from brain.daemons.admission import Admission
+from brain.daemons.blobs import BlobRelay
+from brain.daemons.daemon_link import DaemonLink
+from brain.daemons.fleet import Fleet
+from brain.daemons.gate import Record, refused
+from brain.daemons.hands_at import Peers, one
 from brain.follower import Follower
-from brain.gate import Record, refused
-from brain.hands_at import Peers, one
-from brain.watch import WatchHub
+from brain.session.watch import WatchHub
 from carpal.client import rpc_errors
 from carpal.errors import CarpalError, given, invalid, refuse
 from carpal.identity import Identity, Role

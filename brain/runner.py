@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from brain import harness
-from brain.calls import Calls
-from brain.driver import Driver
+from brain.daemons.fleet import Fleet
 from brain.effects import (
     CallModel,
     Effect,
@@ -26,17 +25,17 @@ from brain.effects import (
     ReadEvents,
     Sleep,
 )
-from brain.entries import Entry, New
-from brain.fleet import Fleet
-from brain.model import Model
+from brain.hands.calls import Calls
+from brain.hands.placement import Placement
+from brain.hands.provision import PATIENCE
+from brain.hands.saves import Saves
 from brain.model_calls import ModelCalls
-from brain.placement import Placement
-from brain.provision import PATIENCE
-from brain.saves import Saves
-from brain.tools import context_tools
-from brain.transcript import Transcript
-from brain.watch import WatchHub
-from brain.window import COMPACTED
+from brain.models.model import Model
+from brain.session.driver import Driver
+from brain.session.entries import COMPACTED, Entry, New
+from brain.session.transcript import Transcript
+from brain.session.watch import WatchHub
+from brain.tools.offered import context_tools
 from carpal.agent import logged_agent
 from carpal.errors import CarpalError
 from carpal.fault_points import point
@@ -223,9 +222,9 @@ class Runner:
         data = effect.data
         if state := await self._driver.checkpoint(data["through"]):
             data = {**data, "state": state}
-        point("brain.window.before_cut")
+        point("brain.context.window.before_cut")
         position = await self._driver.append(New(effect.type, data))
-        point("brain.window.cut")
+        point("brain.context.window.cut")
         return position
 
     async def _learn_tools(self, transcript: Transcript) -> list[New]:

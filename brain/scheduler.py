@@ -11,14 +11,14 @@ from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
-from brain.driver import Driver
-from brain.fleet import Fleet
-from brain.housekeeping import idle_hands
-from brain.leases import Lease, LeaseKeeper
-from brain.log import Appender
-from brain.model import Model
+from brain.daemons.fleet import Fleet
+from brain.hands.housekeeping import idle_hands
+from brain.models.model import Model
 from brain.runner import Runner
-from brain.watch import WatchHub
+from brain.session.driver import Driver
+from brain.session.leases import Lease, LeaseKeeper
+from brain.session.log import Appender
+from brain.session.watch import WatchHub
 from carpal.backoff import Backoff
 from carpal.client import held, rpc_errors
 from carpal.errors import CarpalError, Exhausted, Unreachable, refuse

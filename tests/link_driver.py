@@ -1,6 +1,6 @@
 """A model of the brains: the log, its drivers, and how they ask over links.
 
-A driver asks as `brain/call_on_hand.py` does: claim, then execute; after a
+A driver asks as `brain/hands/call_on_hand.py` does: claim, then execute; after a
 link ended, claim again. What it learns goes into the log under its epoch.
 """
 

@@ -5,8 +5,8 @@ from typing import Any
 from brain.context.conversation import Piece, conversation
 from brain.context.cuts import Cut
 from brain.context.tokens import estimate
+from brain.session.transcript import Transcript
 from brain.text import shorten
-from brain.transcript import Transcript
 
 Json = dict[str, Any]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from brain.context.conversation import Piece
-from brain.entries import ModelRequest
-from brain.transcript import Transcript
+from brain.session.entries import ModelRequest
+from brain.session.transcript import Transcript
 
 
 @dataclass(frozen=True)

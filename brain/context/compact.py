@@ -7,7 +7,7 @@ model is asked for a summary of the older part, and the newest stays as it is.
 from brain.context.conversation import Piece, conversation
 from brain.context.cuts import Cut, due
 from brain.context.settings import Settings
-from brain.transcript import Transcript
+from brain.session.transcript import Transcript
 
 NAME = "compact/1"
 

@@ -15,8 +15,9 @@ from weakref import WeakKeyDictionary
 
 from brain.context import fit
 from brain.context.tokens import estimate
-from brain.entries import Entry, ModelRequest
-from brain.transcript import Transcript
+from brain.session.entries import Entry, ModelRequest
+from brain.session.transcript import Transcript
+from brain.tools.names import tool_name
 
 Json = dict[str, Any]
 
@@ -80,11 +81,6 @@ def joined(pieces: Iterable[Piece]) -> list[Json]:
         else:
             turns.append({"role": piece.role, "content": [piece.block]})
     return turns
-
-
-def tool_name(transcript: Transcript, hand: str, name: str) -> str:
-    """A tool's name for the model: the default hand's have no prefix."""
-    return fit.tool(name if hand in ("", transcript.default_hand) else f"{hand}__{name}")
 
 
 def _position(entry: Entry) -> int:

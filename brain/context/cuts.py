@@ -2,7 +2,7 @@
 
 A policy cuts when the next request may be larger than its `at`, or when the
 model refused one as too long. What it says then is a `Cut`; how it is made,
-and what stands in the log for it, is brain/window.py's.
+and what stands in the log for it, is brain/context/window.py's.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from typing import Any, Literal
 from brain.context.boundaries import boundaries, pick
 from brain.context.conversation import Piece, conversation
 from brain.context.settings import Settings
-from brain.model_kinds import CONTEXT
-from brain.transcript import Transcript
+from brain.session.model_kinds import CONTEXT
+from brain.session.transcript import Transcript
 
 Json = dict[str, Any]
 

@@ -10,12 +10,13 @@ import hashlib
 import re
 from typing import Any
 
+from brain.tools.names import fit_name
+
 Json = dict[str, Any]
 
 NO_TEXT = "[no text]"
 """Stands for a message in which nothing was said."""
 _NO_OUTPUT = "[no output]"
-NAME_MAX = 128
 _SOURCES = {
     "base64": ("media_type", "data"),
     "text": ("media_type", "data"),
@@ -24,7 +25,6 @@ _SOURCES = {
 }
 """Kinds of sources of images and documents → their fields."""
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
-_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def said(content: list[Json]) -> list[Json]:
@@ -90,12 +90,7 @@ def taken_back(blocks: list[Json], *, goes_on: bool = False) -> list[int]:
 def call(event_id: str, name: str, given: Any) -> Json:
     """The block of an `agent.tool_use`; input that is no object cannot be said, and is left out."""
     given = given if isinstance(given, dict) else {}
-    return {"type": "tool_use", "id": call_id(event_id), "name": tool(name), "input": given}
-
-
-def tool(name: str) -> str:
-    """A tool's name as the API takes names; the same for the same, and itself where it can be."""
-    return _NOT_IN_NAMES.sub("_", name)[:NAME_MAX] or "_"
+    return {"type": "tool_use", "id": call_id(event_id), "name": fit_name(name), "input": given}
 
 
 def call_id(event_id: str) -> str:

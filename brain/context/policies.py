@@ -6,7 +6,7 @@ from brain.context import compact, reset, retrieve, trim, whole
 from brain.context.conversation import Piece
 from brain.context.cuts import Cut
 from brain.context.settings import Settings
-from brain.transcript import Transcript
+from brain.session.transcript import Transcript
 
 Json = dict[str, Any]
 

@@ -7,7 +7,7 @@ what it was asked after its last word.
 from brain.context.conversation import Piece, conversation
 from brain.context.cuts import Cut, due
 from brain.context.settings import Settings
-from brain.transcript import Transcript
+from brain.session.transcript import Transcript
 
 NAME = "reset/1"
 

@@ -18,8 +18,8 @@ from brain.context.boundaries import Sizes, boundaries
 from brain.context.conversation import Piece, conversation
 from brain.context.cuts import Cut, due, refused
 from brain.context.settings import Settings
-from brain.entries import Entry
-from brain.transcript import Transcript
+from brain.session.entries import Entry
+from brain.session.transcript import Transcript
 
 Json = dict[str, Any]
 NAME = "retrieve/1"

@@ -16,7 +16,7 @@ from brain.context.conversation import Piece, conversation
 from brain.context.cuts import Cut, due
 from brain.context.settings import Settings
 from brain.context.tokens import estimate
-from brain.transcript import Transcript
+from brain.session.transcript import Transcript
 
 Json = dict[str, Any]
 NAME = "trim/1"

@@ -5,7 +5,7 @@ from typing import Any
 from brain.context.conversation import Piece, conversation, joined
 from brain.context.cuts import Cut
 from brain.context.settings import Settings
-from brain.transcript import Transcript
+from brain.session.transcript import Transcript
 
 Json = dict[str, Any]
 NAME = "whole/3"

@@ -5,12 +5,12 @@ other state: what is open is run, what failed is said and tried again, what is
 unanswered is answered, and when nothing is left the session goes idle.
 """
 
-from brain import model_kinds as kinds
+from brain.context.request import next_reply
+from brain.context.window import next_cut
 from brain.effects import Effect, Emit, Execute, Finish, Harness, HarnessType, Sleep
-from brain.model_standing import WAIT_MAX, Failure
-from brain.request import next_reply
-from brain.transcript import Transcript
-from brain.window import next_cut
+from brain.session import model_kinds as kinds
+from brain.session.model_standing import WAIT_MAX, Failure
+from brain.session.transcript import Transcript
 
 MAX_FAILURES = 5
 """Model calls that may fail in a row before the turn ends."""

@@ -7,9 +7,9 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from brain import model_kinds as kinds
 from brain.effects import Failed
 from brain.models import features, media
+from brain.session import model_kinds as kinds
 
 Json = dict[str, Any]
 

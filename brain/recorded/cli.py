@@ -9,10 +9,10 @@ from pathlib import Path
 import click
 
 from brain import harness
-from brain.log import entry_of
 from brain.recorded.rebuilt import Rebuilt, rebuild
 from brain.recorded.recording import Asked, Recording
 from brain.recorded.replay import Replay, Replayed
+from brain.session.log import entry_of
 from carpal.errors import invalid, refuse
 from carpal.operator.asking import get_session, run
 from carpal.operator.connection import Found, Operator, operator_options

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from brain.made_again import made_again
+from brain.context.made_again import made_again
+from brain.context.request import canonical, digest
 from brain.recorded.recording import Asked, Recording
-from brain.request import canonical, digest
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from brain.entries import Entry
-from brain.transcript import Transcript
+from brain.session.entries import Entry
+from brain.session.transcript import Transcript
 
 Json = dict[str, Any]
 START = "span.model_request_start"

@@ -9,6 +9,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
+from brain.context.request import digest
 from brain.effects import (
     CallModel,
     Effect,
@@ -23,10 +24,9 @@ from brain.effects import (
     Replied,
     Sleep,
 )
-from brain.entries import Entry
 from brain.recorded.recording import START, Recording
-from brain.request import digest
-from brain.transcript import Transcript
+from brain.session.entries import Entry
+from brain.session.transcript import Transcript
 from carpal.errors import refuse
 from carpal.status import Reason
 

@@ -5,7 +5,7 @@ anything but report. Every step follows from the log, so any brain goes on where
 """
 
 from brain.effects import CallModel, Emit, Execute, Failed, Finish, Harness, HarnessType, Sleep
-from brain.transcript import Transcript
+from brain.session.transcript import Transcript
 
 POLICY = "given/1"
 TRIES = 3

@@ -6,9 +6,10 @@ from typing import Any
 
 from brain.context.boundaries import boundaries
 from brain.context.conversation import conversation
-from brain.request import next_reply
-from brain.transcript import Transcript
-from brain.window import COMPACTED, next_cut
+from brain.context.request import next_reply
+from brain.context.window import next_cut
+from brain.session.entries import COMPACTED
+from brain.session.transcript import Transcript
 from tests.brain.logs import AGENT, HANDS, Log
 
 Json = dict[str, Any]

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from brain.entries import Entry
-from brain.transcript import Transcript
+from brain.session.entries import Entry
+from brain.session.transcript import Transcript
 
 AGENT = {"name": "a", "model": "m", "system": "be brief", "max_tokens": 100}
 HANDS = {"shell": {"type": "process"}, "build": {"type": "process"}}

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from brain.effects import CallModel, Emit, Execute, Failed, Finish, Replied, Sleep
-from brain.entries import Entry
 from brain.harnesses.tool_loop import tool_loop
+from brain.session.entries import Entry
 from tests.brain.context.chats import check_fit
 from tests.brain.logs import Log
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from brain.effects import Failed
-from brain.model import Model, Reply
+from brain.models.model import Model, Reply
 
 
 class Said(Model):

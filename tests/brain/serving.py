@@ -7,17 +7,17 @@ from typing import Any
 
 import grpc
 
-from brain.admission import Admission
-from brain.directory import Directory
-from brain.fleet import Fleet
-from brain.hands_at import Peers
-from brain.introduction import Introduction
-from brain.leases import LeaseKeeper
-from brain.links import Links
+from brain.daemons.admission import Admission
+from brain.daemons.directory import Directory
+from brain.daemons.fleet import Fleet
+from brain.daemons.hands_at import Peers
+from brain.daemons.introduction import Introduction
+from brain.daemons.links import Links
+from brain.daemons.planned import PlannedEnds
+from brain.daemons.relay import HandRelay
 from brain.orchestrator import OrchestratorService
-from brain.planned import PlannedEnds
-from brain.relay import HandRelay
-from brain.watch import WatchHub
+from brain.session.leases import LeaseKeeper
+from brain.session.watch import WatchHub
 from carpal.client import dial
 from carpal.identity import Role
 from carpal.revocations import Revocations

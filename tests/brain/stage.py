@@ -9,17 +9,17 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from brain.calls import Calls
-from brain.directory import Directory, Row
-from brain.driver import Driver
-from brain.entries import New
-from brain.fleet import Fleet
-from brain.hands_at import HandConnection, Peers
-from brain.leases import LeaseKeeper
-from brain.links import Links
-from brain.log import Appender
-from brain.planned import PlannedEnds
-from brain.watch import WatchHub
+from brain.daemons.directory import Directory, Row
+from brain.daemons.fleet import Fleet
+from brain.daemons.hands_at import HandConnection, Peers
+from brain.daemons.links import Links
+from brain.daemons.planned import PlannedEnds
+from brain.hands.calls import Calls
+from brain.session.driver import Driver
+from brain.session.entries import New
+from brain.session.leases import LeaseKeeper
+from brain.session.log import Appender
+from brain.session.watch import WatchHub
 from carpal.errors import refuse
 from carpal.identity import Role
 from carpal.ids import new_id
@@ -45,6 +45,8 @@ class Hands:
         self.states: dict[str, hand_pb2.CallInfo] = {}
         self.journal_id, self.boot_id, self.sequence = "j", "b", 1
         self.linked = True
+        self.tools = ["bash"]
+        """Names of the tools that it offers."""
 
     def arms(self) -> list[str]:
         """What was asked, in order."""
@@ -101,8 +103,11 @@ class Hands:
         return [hand_pb2.ReleaseResponse(ended=True)]
 
     def _describe(self, _: Message) -> list[Message]:
-        tool = hand_pb2.ToolInfo(name="bash", description="runs", input_schema=b'{"type":"object"}')
-        kind = hand_pb2.HandTypeInfo(type="process", tools=[tool])
+        tools = [
+            hand_pb2.ToolInfo(name=name, description="runs", input_schema=b'{"type":"object"}')
+            for name in self.tools
+        ]
+        kind = hand_pb2.HandTypeInfo(type="process", tools=tools)
         return [hand_pb2.DescribeResponse(types=[kind])]
 
 

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from brain.checkpoint import checkpoint, restored
-from brain.request import canonical, next_reply
-from brain.tools import deferred, meant, offered
+from brain.context.request import canonical, next_reply
+from brain.session.checkpoint import checkpoint, restored
+from brain.tools.offered import deferred, meant, offered
 from tests.brain.logs import AGENT, Log
 
 

@@ -11,8 +11,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from brain.daemons.gate import refused
 from brain.enrollment import EnrollmentService
-from brain.gate import refused
 from carpal.client import dial, rpc_errors
 from carpal.errors import BadInput, CarpalError, Denied, Unreachable, refuse
 from carpal.identity import Identity, Role, identity_of, server_name

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from brain.daemons.hands_at import Peers
 from brain.follower import Follower
-from brain.hands_at import Peers
-from brain.watch import Moments
+from brain.session.watch import Moments
 from carpal.identity import Role
 from carpal.v1 import orchestrator_pb2 as pb
 from carpal.v1 import orchestrator_pb2_grpc

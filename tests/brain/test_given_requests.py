@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from brain.context.request import canonical
 from brain.effects import CallModel, Failed, Replied
-from brain.model import Model
 from brain.model_calls import ModelCalls
+from brain.models.model import Model
 from brain.models.settings import Provider
-from brain.request import canonical
 from tests.brain.stage import Stage
 from tests.model_endpoint import Endpoint, endpoint
 

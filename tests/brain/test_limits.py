@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from brain.effects import Failed
-from brain.entries import New
-from brain.model import Reply
+from brain.models.model import Reply
 from brain.runner import Runner
+from brain.session.entries import New
 from tests.brain.said import Said, uses
 from tests.brain.stage import WAIT, Stage, emit
 

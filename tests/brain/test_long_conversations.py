@@ -8,8 +8,8 @@ import pytest
 from brain.context.tokens import estimate
 from brain.effects import CallModel, Failed, Replied
 from tests.brain.context.chats import log_with
+from tests.brain.context.test_window import OVERLONG
 from tests.brain.playing import Mind, Player, runs, says
-from tests.brain.test_window import OVERLONG
 
 WINDOW = 200_000
 

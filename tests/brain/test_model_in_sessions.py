@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from brain import model_kinds as kinds
-from brain.entries import New
 from brain.harnesses import tool_loop
-from brain.model import Model
+from brain.models.model import Model
 from brain.models.settings import Provider
 from brain.runner import Runner
+from brain.session import model_kinds as kinds
+from brain.session.entries import New
 from tests.brain.stage import WAIT, Stage, emit
 from tests.model_endpoint import Answer, Endpoint, endpoint, events, sse, tool_use
 

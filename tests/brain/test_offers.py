@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from brain.hands.placement import Placement
 from brain.offers import TOOLS_MAX, TYPE_MAX, TYPES_MAX, check_hello, keep_good, tools_of
-from brain.placement import Placement
-from brain.tools import meant, offered
+from brain.tools.offered import meant, offered
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import hand_pb2

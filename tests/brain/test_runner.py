@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from brain.entries import New
 from brain.runner import Runner
+from brain.session.entries import New
 from carpal.errors import CarpalError
 from carpal.v1 import hand_pb2, session_pb2, types_pb2
 from tests.brain.said import Said, uses

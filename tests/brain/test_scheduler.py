@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from brain.leases import LeaseKeeper
-from brain.log import Appender
 from brain.scheduler import Scheduler
-from brain.watch import WatchHub
+from brain.session.leases import LeaseKeeper
+from brain.session.log import Appender
+from brain.session.watch import WatchHub
 from carpal.v1 import session_pb2, types_pb2
 from tests.brain.said import Said
 from tests.brain.stage import WAIT, ScriptedFleet, create, emit, scripted

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 
-from brain.hands_at import Relayed
+from brain.daemons.hands_at import Relayed
 from carpal.identity import Role
 from carpal.v1 import hand_pb2, hand_pb2_grpc
 from tests.brain.serving import brain, linked

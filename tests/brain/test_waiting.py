@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from brain import harness
+from brain.context.request import next_reply
 from brain.effects import Effect, Execute, HarnessType
-from brain.entries import New
-from brain.housekeeping import idle_hands
-from brain.request import next_reply
+from brain.hands.housekeeping import idle_hands
 from brain.runner import Runner
-from brain.transcript import Transcript
+from brain.session.entries import New
+from brain.session.transcript import Transcript
 from carpal.v1 import hand_pb2
 from tests.brain.said import Said, uses
 from tests.brain.stage import WAIT, Stage, emit, result
@@ -123,6 +123,7 @@ async def test_deciding_some_keeps_the_rest_waiting(asking: Stage, model: Said) 
 
 
 async def test_calls_that_need_nobody_run_meanwhile(driven: Stage, model: Said) -> None:
+    driven.hands.tools.append("deploy")
     agent = {"model": "m", "permissions": {"tools": {"deploy": "always_ask"}}}
     await driven.driver.append(New("session.updated", {"agent": agent}))
     model.replies = [uses("one", "two")]
@@ -136,6 +137,7 @@ async def test_calls_that_need_nobody_run_meanwhile(driven: Stage, model: Said) 
 async def test_a_call_allowed_while_others_run_runs_without_an_idle_between(
     driven: Stage, model: Said
 ) -> None:
+    driven.hands.tools.append("deploy")
     agent = {"model": "m", "permissions": {"tools": {"deploy": "always_ask"}}}
     await driven.driver.append(New("session.updated", {"agent": agent}))
     model.replies = [uses("one", "two")]

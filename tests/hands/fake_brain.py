@@ -10,9 +10,9 @@ from typing import Any
 
 import grpc
 
-from brain import attach
-from brain.daemon_link import DaemonLink
-from brain.introduction import Introduction
+from brain.daemons import attach
+from brain.daemons.daemon_link import DaemonLink
+from brain.daemons.introduction import Introduction
 from carpal.errors import refuse
 from carpal.identity import Identity, Role
 from carpal.link_terms import ATTACH

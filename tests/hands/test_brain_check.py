@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from brain.introduction import Introduction
+from brain.daemons.introduction import Introduction
 from carpal.errors import CarpalError, Revoked
 from carpal.identity import Identity, Role
 from carpal.process import only_error

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from brain.fleet import ORPHAN_MARGIN
+from brain.daemons.fleet import ORPHAN_MARGIN
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb

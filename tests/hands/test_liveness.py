@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import pytest
 
-from brain.daemon_link import DaemonLink
+from brain.daemons.daemon_link import DaemonLink
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from tests.fault_proxy import FaultProxy, Way, fault_proxy

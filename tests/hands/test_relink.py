@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from brain.daemon_link import DaemonLink
+from brain.daemons.daemon_link import DaemonLink
 from carpal.errors import CarpalError, Denied, Unreachable
 from carpal.identity import Role
 from carpal.status import Reason

@@ -19,7 +19,7 @@ PACER = """
 
     from brain.effects import Execute, Finish, HarnessType
     from brain.harnesses.tool_loop import tool_loop
-    from brain.request import next_reply
+    from brain.context.request import next_reply
 
     def one_by_one(transcript):
         while True:

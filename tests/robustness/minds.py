@@ -18,12 +18,12 @@ from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
 
+from brain.context.request import digest
 from brain.practice.answer import Answer, Cut, Failure, ToolCall
 from brain.practice.app import serving_app
 from brain.practice.player import Play, Player
 from brain.practice.request import Conversation
 from brain.practice.server import Practice
-from brain.request import digest
 from tests.pace import SCALE
 
 SUMMARISE = "SUMMARISE what was done."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brain.hands_at import DAEMON_KEY
+from brain.daemons.hands_at import DAEMON_KEY
 from carpal.client import dial, rpc_errors
 from carpal.errors import CarpalError
 from carpal.identity import Role

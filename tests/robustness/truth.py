@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from brain.log import entry_of
 from brain.recorded.rebuilt import rebuild
 from brain.recorded.recording import Recording
+from brain.session.log import entry_of
 from carpal.v1 import types_pb2
 from carpal.verified import Verified
 

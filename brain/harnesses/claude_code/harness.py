@@ -16,8 +16,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from brain.context import fit
+from brain.context.request import next_reply
 from brain.context.settings import settings
 from brain.context.tokens import estimate
+from brain.context.window import next_size
 from brain.effects import (
     AsyncHarness,
     CallModel,
@@ -43,10 +45,8 @@ from brain.harnesses.claude_code.wire import (
     restored,
 )
 from brain.harnesses.tool_loop import due
-from brain.request import next_reply
-from brain.tools import offered
-from brain.transcript import Transcript
-from brain.window import next_size
+from brain.session.transcript import Transcript
+from brain.tools.offered import offered
 from carpal.errors import refuse
 from carpal.status import Reason
 

@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 from typing import Any
 
-from brain.request import next_reply
+from brain.context.request import next_reply
 from tests.brain.logs import AGENT, HANDS, Log
 
 Json = dict[str, Any]

@@ -1,7 +1,7 @@
 """Cache breakpoints: few, at what the next request begins with too."""
 
 from brain.context.cache import marked
-from brain.request import next_reply
+from brain.context.request import next_reply
 from tests.brain.context.chats import log_with, prefixes, whole_of, work
 from tests.brain.logs import Log
 

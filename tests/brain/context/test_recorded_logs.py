@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from brain.context.made_again import made_again
+from brain.context.request import canonical, next_reply
+from brain.context.window import next_cut
 from brain.effects import CallModel, Replied
-from brain.entries import Entry
-from brain.made_again import made_again
-from brain.request import canonical, next_reply
-from brain.transcript import Transcript
-from brain.window import COMPACTED, next_cut
+from brain.session.entries import COMPACTED, Entry
+from brain.session.transcript import Transcript
 from tests.brain.context.chats import check_fit, prefixes, whole_of
 from tests.brain.playing import Player, log_of, says
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from brain.context.conversation import Piece
+from brain.context.request import next_reply
 from brain.context.retrieve import ranked
-from brain.request import next_reply
 from tests.brain.context.chats import check_fit, log_with, prefixes, whole_of, work
 
 LIMITS: dict[str, Any] = {

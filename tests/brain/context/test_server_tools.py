@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from brain.request import next_reply
+from brain.context.request import next_reply
 from tests.brain.logs import Log
 
 USE: dict[str, Any] = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}

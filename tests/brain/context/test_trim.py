@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from brain.request import next_reply
+from brain.context.request import next_reply
 from tests.brain.context.chats import check_fit, log_with, prefixes, whole_of, work
 
 LIMITS: dict[str, Any] = {"policy": "trim", "at_tokens": 12000, "keep_tokens": 2000}

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from brain import model_kinds as kinds
 from brain.effects import CallModel, Emit, Execute, Failed, Finish, Replied, Sleep
 from brain.harnesses.tool_loop import MAX_FAILURES, MAX_PAUSES, tool_loop
+from brain.session import model_kinds as kinds
 from tests.brain.logs import AGENT, Log
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from brain.effects import Failed
-from brain.model import Model, Reply
+from brain.models.model import Model, Reply
 from brain.models.settings import Provider
 
 ASK: dict[str, Any] = {

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from brain import model_kinds as kinds
 from brain.effects import Failed
-from brain.model import Model, Reply
+from brain.models.model import Model, Reply
 from brain.models.settings import Provider
+from brain.session import model_kinds as kinds
 from tests.model_endpoint import Endpoint, endpoint, events, sse, tool_use
 
 ASK: dict[str, Any] = {

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from brain import model as models
-from brain.model import Model, Reply
+from brain.models import model as models
+from brain.models.model import Model, Reply
 from brain.models.settings import Provider
 from tests.brain.models.asking import ASK
 from tests.brain.stage import WAIT

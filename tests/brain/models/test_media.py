@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from brain import model_kinds as kinds
 from brain.effects import Failed
 from brain.models import failures, media
+from brain.session import model_kinds as kinds
 
 
 def image(name: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from brain import model_kinds as kinds
 from brain.models.settings import Provider
+from brain.session import model_kinds as kinds
 from tests.brain.models.asking import ASK, failure, reply
 from tests.model_endpoint import (
     Answer,

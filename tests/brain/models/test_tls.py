@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from brain import model_kinds as kinds
-from brain.model import Model, Reply
+from brain.models.model import Model, Reply
 from brain.models.settings import Provider
+from brain.session import model_kinds as kinds
 from tests.brain.models.asking import ASK, failure, reply
 from tests.model_endpoint import endpoint
 from tests.tls_ca import Authority

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from brain import model_kinds as kinds
-from brain.model import Model, Reply
+from brain.models.model import Model, Reply
 from brain.models.settings import Provider
 from brain.models.token_command import OUTPUT_BYTES, TokenCommand, TokenError
+from brain.session import model_kinds as kinds
 from tests.brain.models.asking import ASK, failure, reply
 from tests.model_endpoint import endpoint
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from brain.context.request import digest, next_reply
 from brain.recorded.recording import Recording
-from brain.request import digest, next_reply
 from tests.brain.logs import Log
 
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from brain.entries import Entry
 from brain.recorded.rebuilt import rebuild
 from brain.recorded.recording import Recording
+from brain.session.entries import Entry
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from tests.brain.recorded.recorder import Recorder

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from brain.context.request import next_reply
 from brain.effects import CallModel, Effect, Emit, Execute, Finish, Harness, HarnessType
 from brain.harnesses.tool_loop import HARNESS
 from brain.recorded.replay import Difference, Replay, Replayed
-from brain.request import next_reply
-from brain.transcript import Transcript
+from brain.session.transcript import Transcript
 from carpal.errors import CarpalError
 from tests.brain.recorded.recorder import Recorder
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from brain.entries import New
 from brain.runner import Runner
+from brain.session.entries import New
 from tests.brain.said import Said
 from tests.brain.stage import WAIT, Stage, emit
 

@@ -10,10 +10,10 @@ import pytest
 from google.protobuf.message import Message
 
 from brain.effects import Failed
-from brain.entries import New
 from brain.harnesses.claude_code import claude, harness, history
 from brain.harnesses.claude_code.wire import GO_ON
-from brain.model import Reply
+from brain.models.model import Reply
+from brain.session.entries import New
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from tests.brain.harnesses.claude_code.conftest import (

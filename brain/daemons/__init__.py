@@ -1,0 +1,1 @@
+"""The daemons: which may link, the link of each, and the way to their hands."""

@@ -1,0 +1,1 @@
+"""Hands as a session has them: placed, provisioned, called, heard, released."""

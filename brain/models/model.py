@@ -1,0 +1,254 @@
+"""The model: asked through a provider, its reply whole, its failures by kind.
+
+The door to the `anthropic` package, with the clients it makes
+(`brain/models/clients.py`). One call is one request: retries are the
+harness's, so that each attempt is in the log.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import anthropic
+import httpx2
+
+from brain.effects import Failed
+from brain.models import clients, failures, features
+from brain.models.clients import Client, Made, Unusable
+from brain.models.reading import Delta, Reading, Unreadable
+from brain.models.settings import Provider, read_providers
+from brain.session import model_kinds as kinds
+from brain.turnstile import Turnstile
+
+Json = dict[str, Any]
+
+DEFAULT = "anthropic"
+"""The provider of agents that name none, unless the brain's settings name another."""
+TOGETHER = 100
+"""Calls through one client at once; more are made as they are needed. At each call's begin and end
+a client's pool looks at all its connections: with a thousand, that left the brain no time to renew
+its leases."""
+_EACH_PASS = 8
+"""Replies that begin to be read in one pass of the event loop: each takes some milliseconds, when
+all of it has come."""
+_NEEDS_WORDS = frozenset({"end_turn", "tool_use", "pause_turn"})
+"""Stop reasons after which an empty reply leaves nothing to go on with."""
+_SAID = frozenset({"thinking", "redacted_thinking"})
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the model said, complete."""
+
+    blocks: list[Json]
+    """Content blocks as the API gave them. A `tool_use` whose input is no JSON object has
+    `input: {}`, and what came as `invalid_input`."""
+    stop_reason: str
+    usage: Json
+    stop: Json = field(default_factory=dict)
+    """What else the end says: `stop_sequence`, `stop_details`."""
+
+
+class Model:
+    """Calls Claude at the providers of a brain."""
+
+    def __init__(
+        self, providers: Mapping[str, Provider] | None = None, default: str = DEFAULT
+    ) -> None:
+        """`providers`: by name, as `read_providers` gives them; the four kinds when None."""
+        self._providers = dict(read_providers({}) if providers is None else providers)
+        self._default = default
+        self._made: dict[str, list[Made]] = {}
+        self._making = asyncio.Lock()
+        self._turnstile = Turnstile(_EACH_PASS)
+        self._old: list[Client] = []
+        """Made from certificates that were renewed since; calls may still be under way."""
+
+    @staticmethod
+    async def warm() -> None:
+        """Load what the package loads at its first call: some 30 ms, better spent at start.
+
+        The call goes to a port of this process that refuses it.
+        """
+
+        async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 400 \r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            writer.close()
+
+        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+            host, port = server.sockets[0].getsockname()
+            here = f"http://{host}:{port}"
+            bearer = {"Authorization": "Bearer none"}
+            nobody = Provider(kind="anthropic", base_url=here, headers=bearer, first_timeout=5)
+            model = Model({DEFAULT: nobody})
+            await model.call(
+                {"model": "none", "max_tokens": 1, "messages": []}, lambda text, thinking: None
+            )
+            await model.close()
+
+    async def close(self) -> None:
+        """Close connections."""
+        row = [made for each in self._made.values() for made in each]
+        for client in (*self._old, *(made.client for made in row)):
+            await client.close()
+        self._made, self._old = {}, []
+
+    async def why_not(self) -> str:
+        """Why agents that name no provider cannot be answered, as far as is known unasked."""
+        try:
+            made = await self._client(self._default)
+        except Unusable as error:
+            return str(error)
+        except clients.identity_errors(self._providers[self._default].kind) as error:
+            return str(error)
+        return "" if clients.has_identity(made.client) else _NO_KEY
+
+    def lacking(self, request: Json, provider: str = "") -> list[str]:
+        """Features the request uses that the provider is known not to have, sorted."""
+        settings = self._providers.get(provider or self._default)
+        return features.lacking(settings.kind, settings.lacks, request) if settings else []
+
+    def provider(self, named: str) -> str:
+        """The provider that is asked where an agent names this one; empty is none."""
+        return named or self._default
+
+    async def call(self, parameters: Json, delta: Delta, provider: str = "") -> Reply | Failed:
+        """Stream one reply. Failures of the service are a `Failed`; bugs raise.
+
+        Bounded: by the provider's settings to connect, to the first byte, between two pieces and
+        as a whole.
+        """
+        name = provider or self._default
+        settings = self._providers.get(name, _NONE)
+        kind = settings.kind
+        reading = Reading(delta)
+        try:
+            made = await self._client(name)
+            if not clients.has_identity(made.client):
+                # The package would raise a TypeError about headers.
+                return Failed(kinds.AUTHENTICATION, _NO_KEY, retryable=False)
+            made.calls += 1
+            try:
+                async with asyncio.timeout(settings.whole_timeout):
+                    await _read(made.client, parameters, reading, self._turnstile)
+            finally:
+                made.calls -= 1
+            return _reply(reading)
+        except TimeoutError:
+            return failures.timed_out(f"the reply took more than {settings.whole_timeout:g} s")
+        except (anthropic.APIError, httpx2.HTTPError) as error:
+            return _failed(error, parameters, settings, reading)
+        except Unusable as error:
+            return Failed(kinds.PROVIDER, str(error), retryable=False)
+        except clients.stream_errors(kind) as error:
+            return failures.cut(f"the reply cannot be read: {error}")
+        except clients.identity_errors(kind) as error:
+            return _no_identity(error)
+
+    async def _client(self, name: str) -> Made:
+        """A client of a provider that has room for a call. Raises Unusable."""
+        settings = self._providers.get(name)
+        if settings is None:
+            known = ", ".join(sorted(self._providers))
+            raise Unusable(f"this brain has no provider {name!r}; it has {known}")
+        async with self._making:
+            row = self._made.setdefault(name, [])
+            stamp = clients.stamp(settings)
+            good = [made for made in row if made.stamp == stamp]
+            if (free := next((made for made in good if made.calls < TOGETHER), None)) is not None:
+                return free
+            # In a thread: a cloud's package takes a second to load.
+            new = await asyncio.to_thread(clients.make, name, settings)
+            self._old += [made.client for made in row if made not in good]
+            self._made[name] = [*good, new]
+            return new
+
+
+_NONE = Provider(kind="anthropic")
+_NO_KEY = "the brain has no key for the model: start it with ANTHROPIC_API_KEY set"
+
+
+async def _read(client: Client, parameters: Json, reading: Reading, turnstile: Turnstile) -> None:
+    # As the request stands, not through the package's types: what is sent is what was hashed,
+    # and what comes is kept as it came.
+    stream = await client.post(
+        "/v1/messages",
+        body={**parameters, "stream": True},
+        cast_to=object,
+        stream=True,
+        stream_cls=anthropic.AsyncStream[object],
+    )
+    try:
+        await turnstile.through()
+        async for event in stream:
+            if not isinstance(event, dict):
+                raise Unreadable(f"an event of the stream is {type(event).__name__}, no object")
+            reading.take(event)
+            if reading.ended:
+                break
+    finally:
+        await stream.close()
+
+
+def _reply(reading: Reading) -> Reply | Failed:
+    if not reading.ended or not reading.stop_reason:
+        return failures.cut("the stream ended before the message did")
+    blocks = reading.blocks()
+    says = any(block["type"] not in _SAID and block.get("text") != "" for block in blocks)
+    if not says and reading.stop_reason in _NEEDS_WORDS:
+        why = f"the model said nothing and stopped ({reading.stop_reason})"
+        return Failed(kinds.EMPTY, why, retryable=True, usage=reading.usage)
+    return Reply(blocks, reading.stop_reason, reading.usage, reading.stop)
+
+
+def _failed(
+    error: anthropic.APIError | httpx2.HTTPError,
+    request: Json,
+    settings: Provider,
+    reading: Reading,
+) -> Failed:
+    if isinstance(error, anthropic.APIStatusError):
+        kind, message = error.type or "", error.api_message or error.message
+        if error.status_code == 200:  # an error event inside a stream
+            return failures.of_event(kind, message)
+        after = _retry_after(error.response.headers)
+        return failures.of_status(error.status_code, kind, message, request, after)
+    cause = error.__cause__
+    if isinstance(cause, clients.identity_errors(settings.kind)):
+        return _no_identity(cause)
+    if isinstance(error, (anthropic.APITimeoutError, httpx2.TimeoutException)):
+        if reading.begun:
+            return failures.timed_out(f"the stream stood still for {settings.idle_timeout:g} s")
+        return failures.timed_out(f"no answer: {type(cause or error).__name__}")
+    if reading.begun:
+        # A cut in the middle of a stream passes the package unwrapped.
+        return failures.cut(f"the connection was cut: {error or type(error).__name__}")
+    why = f"{type(error).__name__}: {cause or error}"
+    return Failed(kinds.FAILED, why, retryable=True)
+
+
+def _no_identity(error: BaseException) -> Failed:
+    """No token or key was to be had; some of that passes."""
+    if isinstance(error, RuntimeError):
+        return Failed(kinds.PROVIDER, str(error), retryable=False)
+    again = bool(getattr(error, "retryable", False))
+    why = f"no identity for the model: {error or type(error).__name__}"
+    return Failed(kinds.AUTHENTICATION, why, retryable=again)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that a refusal asks to wait, in any of its three forms."""
+    if (exact := headers.get("retry-after-ms")) is not None and exact.isdecimal():
+        return int(exact) / 1000
+    said = headers.get("retry-after", "")
+    try:
+        return max(0.0, float(said))
+    except ValueError:
+        pass
+    try:
+        there = parsedate_to_datetime(headers.get("date", ""))
+        return max(0.0, (parsedate_to_datetime(said) - there).total_seconds())
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,97 @@
+"""Waking a session: from the newest checkpoint in its log that can be gone by, else from its start.
+
+What was cut from the window is not read again, so a session of a hundred
+thousand events wakes as fast as one of a thousand.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from brain.session.checkpoint import checkpoint, restored, usable
+from brain.session.entries import COMPACTED
+from brain.session.store_reads import read_events
+from brain.session.transcript import Transcript
+from carpal.errors import CarpalError
+
+if TYPE_CHECKING:
+    from carpal.v1 import session_pb2_grpc
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+SHORT = 200
+"""A log up to here is read whole: to look for a checkpoint would take longer."""
+_LOOKED_AT = 4
+"""Cuts that are looked at, the newest first."""
+
+
+class Waking:
+    """The checkpoints of one session, while it is driven."""
+
+    def __init__(
+        self,
+        stub: "session_pb2_grpc.SessionAsyncStub",
+        session_id: str,
+        *,
+        inherited: int = 0,
+        imported_to: int = 0,
+    ) -> None:
+        """`inherited`, `imported_to`: up to where the log is another session's, or imported."""
+        self._stub = stub
+        self._session_id = session_id
+        self._inherited = inherited
+        self._imported_to = imported_to
+        self._base: Json | None = None
+        """The newest checkpoint that is known to be good."""
+
+    async def transcript(self, head: int) -> Transcript:
+        """What to follow the log from: the fold up to a cut, or nothing yet. `head` is the log's.
+
+        A sessiond that does not answer now will when the log is followed.
+        """
+        before = 0
+        for _ in range(_LOOKED_AT if head > SHORT else 0):
+            try:
+                found = await read_events(
+                    self._stub,
+                    self._session_id,
+                    before=before,
+                    limit=1,
+                    types=(COMPACTED,),
+                    newest_first=True,
+                )
+            except CarpalError as error:
+                log.info("no checkpoint read", extra={"error": str(error)})
+                break
+            if not found:
+                break
+            (entry,) = found
+            transcript = usable(entry, self._inherited, self._imported_to)
+            if transcript is not None:
+                self._base = entry.data["state"]
+                return transcript
+            before = entry.position
+        return Transcript(self._inherited)
+
+    async def state(self, through: int) -> Json | None:
+        """The checkpoint of the log up to a cut; None when it would be too large.
+
+        Reads the log from the checkpoint before. Raises CarpalError.
+        """
+        fold = Transcript(self._inherited)
+        if self._base is not None and self._base["through"] <= through:
+            fold = restored(self._base, self._inherited)
+        while fold.head < through:
+            entries = await read_events(self._stub, self._session_id, after=fold.head, limit=1000)
+            for entry in entries:
+                if entry.position <= through:
+                    fold.apply(entry)
+        try:
+            state = checkpoint(fold)
+        except TypeError:
+            # A mistake of ours: the transcript holds what checkpoint.py has no table for.
+            log.exception("no checkpoint made", extra={"session": self._session_id})
+            return None
+        self._base = state or self._base
+        return state

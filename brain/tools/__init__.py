@@ -1,0 +1,1 @@
+"""Which tools the model is offered, and those that the brain has of its own."""

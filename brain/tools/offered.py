@@ -1,0 +1,123 @@
+"""Which tools the model is offered, and which hand a tool name means. Pure.
+
+The default hand's tools keep their own names; another hand's are
+`<hand>__<tool>`, so every name says where it runs. Of very many only the
+default hand's are offered, and a search for the others; what it found is
+offered from then on, at the end, so that what stands before stays as it was.
+"""
+
+from typing import Any
+
+from brain.offers import tools_of
+from brain.permissions import is_offered
+from brain.session.transcript import Transcript
+from brain.tools import own as own_tools
+from brain.tools.names import tool_name
+from brain.tools.own import PREFIX
+from carpal.agent import OWN_HAND
+from carpal.v1 import hand_pb2
+
+Json = dict[str, Any]
+
+_NAMES_MAX = 50
+"""Names that a model which called a tool that is not there is told."""
+DEFER_ABOVE = 40
+"""Tools of all hands together that are offered at once, where the agent says nothing."""
+
+
+def offered(transcript: Transcript) -> list[Json]:
+    """Messages API tools, from the newest `context.tools` of each named hand, and the brain's own.
+
+    Each name once. What the API would refuse is left out, for it refuses the whole request.
+    """
+    named = _allowed(transcript)
+    held = deferred(transcript)
+    tools = [_told(transcript, name, *named[name]) for name in named if name not in held]
+    tools += own_tools.log_tools(transcript)
+    if held:
+        tools.append(own_tools.search_tool(list(dict.fromkeys(named[name][0] for name in held))))
+        loaded = [name for name in transcript.loaded if name in held]
+        tools += [_told(transcript, name, *named[name]) for name in loaded]
+    return tools
+
+
+def deferred(transcript: Transcript) -> dict[str, Json]:
+    """Tools that the model must search for, by the names it is told, loaded ones too.
+
+    None unless there are more than the agent has offered at once; the default hand's neither,
+    unless they alone are.
+    """
+    named = _allowed(transcript)
+    said = (transcript.agent.get("tools") or {}).get("defer_above")
+    most = said if type(said) is int else DEFER_ABOVE
+    if len(named) <= most:
+        return {}
+    default = transcript.default_hand
+    basic = {name for name, (hand, _) in named.items() if hand == default}
+    if len(basic) > most:
+        basic = set()
+    return {name: tool for name, (_, tool) in named.items() if name not in basic}
+
+
+def meant(transcript: Transcript, name: str) -> tuple[str, str]:
+    """Hand and tool that a name the model used means.
+
+    A name nobody offered means the default hand, unless `no_tool` knows better.
+    """
+    if name in (known := _by_name(transcript)):
+        hand, told = known[name]
+        return hand, str(told["name"])
+    hand, separator, tool = name.partition("__")
+    if separator and (hand in transcript.hand_specs or hand == OWN_HAND):
+        return hand, tool
+    return transcript.default_hand, name
+
+
+def no_tool(transcript: Transcript, name: str) -> str:
+    """What the model is told of a name that is no tool's; empty when it may be one's.
+
+    While it is not known what a hand has, that hand is asked.
+    """
+    known = _by_name(transcript)
+    hand, tool = meant(transcript, name)
+    there = {(each, str(told["name"])) for each, told in known.values()}
+    unsure = transcript.hand_specs.keys() - transcript.tools.keys()
+    if (hand, tool) in there or hand == OWN_HAND or unsure:
+        return ""
+    names = sorted(each for each in known if is_offered(transcript.agent, each))
+    more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    return f"there is no tool {name!r}; there are: {', '.join(names[:_NAMES_MAX]) or 'none'}{more}"
+
+
+def _told(transcript: Transcript, name: str, hand: str, tool: Json) -> Json:
+    where = "" if hand == transcript.default_hand else f"On hand {hand!r}: "
+    return {
+        "name": name,
+        "description": where + tool["description"],
+        "input_schema": tool["input_schema"],
+    }
+
+
+def _allowed(transcript: Transcript) -> dict[str, tuple[str, Json]]:
+    """Of those by name the ones that the agent has."""
+    named = _by_name(transcript).items()
+    return {name: told for name, told in named if is_offered(transcript.agent, name)}
+
+
+def _by_name(transcript: Transcript) -> dict[str, tuple[str, Json]]:
+    """Names as the model is told them → hand and tool. The brain's own names are no hand's."""
+    named: dict[str, tuple[str, Json]] = {}
+    for hand in transcript.hand_specs:
+        for tool in transcript.tools.get(hand, {}).get("tools", ()):
+            name = tool_name(transcript, hand, tool["name"])
+            if not name.startswith(PREFIX):
+                named.setdefault(name, (hand, tool))
+    return named
+
+
+def context_tools(hand: str, info: hand_pb2.HandTypeInfo) -> Json:
+    """Data of the `context.tools` event for what a daemon says of a type.
+
+    INVALID_FIELD when the type is no good.
+    """
+    return {"hand": hand, "type": info.type, "tools": tools_of(info)}

@@ -1,0 +1,82 @@
+"""The driver's view: its own appends come back by the tail, and work stops when it should."""
+
+import asyncio
+
+import pytest
+
+from brain.session.entries import New
+from carpal.errors import CarpalError, refuse
+from carpal.status import Reason
+from tests.brain.stage import WAIT, Stage
+
+
+async def test_what_is_appended_is_in_the_transcript_when_append_returns(driven: Stage) -> None:
+    before = driven.driver.transcript.head
+    last = await driven.driver.append(
+        New("session.status_running", {}), New("session.status_idle", {})
+    )
+    assert last == driven.driver.transcript.head == before + 2
+
+
+async def test_nothing_is_appended_past_the_lease(driven: Stage) -> None:
+    before = await driven.kinds()
+    driven.driver.lease.lost.set()
+    with pytest.raises(CarpalError) as caught:
+        await driven.driver.append(New("session.status_running", {}))
+    assert caught.value.reason is Reason.STALE_EPOCH
+    assert await driven.kinds() == before
+
+
+async def test_work_that_ends_first_gives_its_result(driven: Stage) -> None:
+    async def work() -> int:
+        return 7
+
+    assert await driven.driver.unless(lambda t: False, work()) == 7
+
+
+async def test_work_is_cancelled_to_its_end_as_soon_as_what_stops_it_is_true(
+    driven: Stage,
+) -> None:
+    cleaned = asyncio.Event()
+    began = asyncio.Event()
+
+    async def work() -> int:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.set()
+        return 7
+
+    doing = asyncio.create_task(driven.driver.unless(lambda t: bool(t.interrupted), work()))
+    async with asyncio.timeout(WAIT):
+        await began.wait()
+        await driven.interrupt()
+        assert await doing is None
+    assert cleaned.is_set()
+
+
+async def test_what_work_raises_is_raised(driven: Stage) -> None:
+    async def work() -> int:
+        raise refuse(Reason.DAEMON_NOT_FOUND, "none")
+
+    with pytest.raises(CarpalError, match="none"):
+        await driven.driver.unless(lambda t: False, work())
+
+
+async def test_whoever_gives_up_waiting_cancels_the_work(driven: Stage) -> None:
+    cleaned, began = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.set()
+
+    doing = asyncio.create_task(driven.driver.unless(lambda t: False, work()))
+    await began.wait()
+    doing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await doing
+    assert cleaned.is_set()
