@@ -5,7 +5,9 @@ Three steps, each in the log before the next: the model's answer is asked for
 is there (`span.model_request_end`), and it stands for the log from then on
 (`agent.thread_context_compacted`). Whoever drives next goes on at the step
 that is missing: an answer that is there is used, not paid again. What cannot
-be summarised is cut all the same, and the text says so: a session goes on.
+be summarised is cut all the same, and the text says so: a session goes on. A
+key that is refused, or a service that is away, is no such case: it is told as
+a reply's failure is, and the window stays as it was.
 """
 
 from typing import Any
@@ -19,7 +21,7 @@ from brain.context.settings import Settings, settings
 from brain.context.tokens import counted, estimate
 from brain.effects import CallModel, Emit
 from brain.session.entries import COMPACTED, ModelRequest
-from brain.session.model_kinds import EMPTY
+from brain.session.model_kinds import EMPTY, NOT_OF_THE_REQUEST
 from brain.session.transcript import Transcript
 from brain.tools.offered import offered
 
@@ -96,9 +98,8 @@ def _hopeless(asked: list[ModelRequest]) -> bool:
     useless = sum(request.answer is not None for request in asked)
     useless += sum(error.get("type") == EMPTY for error in errors)
     too_long = sum(error.get("type") == TOO_LONG for error in errors)
-    useless += sum(error.get("type") == EMPTY for error in errors)
     for_good = any(
-        error.get("retryable") is False and error.get("type") not in (TOO_LONG, "interrupted")
+        error.get("retryable") is False and error.get("type") not in (TOO_LONG, *NOT_OF_THE_REQUEST)
         for error in errors
     )
     return useless >= _TRIES or for_good or too_long >= _HALVINGS

@@ -63,7 +63,8 @@ def _wants(transcript: Transcript) -> bool:
 def _to_tell(transcript: Transcript, failure: Failure) -> bool:
     """Whether it is one: what a cut of the window helps, or goes on without, is none."""
     more = _more(transcript, failure) or transcript.failures >= MAX_FAILURES
-    return more or next_cut(transcript) is None
+    no_cut_helps = failure.kind in kinds.NOT_OF_THE_REQUEST
+    return more or no_cut_helps or next_cut(transcript) is None
 
 
 def _more(transcript: Transcript, failure: Failure) -> bool:

@@ -21,5 +21,10 @@ BILLING = "billing_error"
 INTERRUPTED = "interrupted"
 """A person did; no failure of anyone's."""
 
+NOT_OF_THE_REQUEST = (
+    *(AUTHENTICATION, PERMISSION, BILLING, NOT_FOUND, PROVIDER),
+    *(OVERLOADED, RATE_LIMITED, TIMED_OUT, CUT, INTERRUPTED),
+)
+"""What any other request would have met too: it says nothing of what was asked."""
 NOT_COUNTED = (INTERRUPTED, FEATURE, MEDIA)
 """What is no failure to get any nearer: the next request is another one."""

@@ -317,3 +317,47 @@ def test_a_summary_is_erased_by_redacting_its_cut_and_the_answer_it_was_made_of(
     assert "SUMMARY" not in str(first.request)
     assert first.purpose == "compaction", "what the cut had taken is there again, and too large"
     assert "do the thing" in str(first.request)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "authentication_error",
+        "billing_error",
+        "permission_error",
+        "model_not_found_error",
+        "model_provider_error",
+    ],
+)
+def test_a_key_or_provider_that_fails_ends_the_turn_and_no_context_is_lost(kind: str) -> None:
+    log = log_with(**COMPACT)
+    log.say("do the thing")
+    refused = Failed(kind, "no", retryable=False)
+    player = Player(log, worker(9, summary=refused)).run()
+    assert player.finished is not None
+    assert player.finished.stop_reason == "retries_exhausted"
+    (error,) = [e.data["error"] for e in log.entries if e.type == "session.error"]
+    assert (error["type"], error["retry_status"]["type"]) == (kind, "exhausted")
+    assert sum(each.purpose == "compaction" for each in player.asked) == 1, "not asked in vain"
+    assert not cuts(log)
+    log.say("the key is mended: go on")
+    Player(log, worker(9, summary=says("SUMMARY"))).run()
+    assert [cut.data["kind"] for cut in cuts(log)][:1] == ["summary"]
+
+
+@pytest.mark.parametrize(
+    "nothing", [says(""), Failed("model_empty_reply_error", "empty", retryable=True)]
+)
+def test_a_model_that_says_nothing_once_is_asked_for_the_summary_again(
+    nothing: Replied | Failed,
+) -> None:
+    log = log_with(**COMPACT)
+    log.say("do the thing")
+    answers = [nothing]
+    work = worker(9, summary=says("SUMMARY"))
+
+    def mind(effect: CallModel, player: Player) -> Replied | Failed:
+        return answers.pop() if effect.purpose == "compaction" and answers else work(effect, player)
+
+    Player(log, mind).run()
+    assert {cut.data["kind"] for cut in cuts(log)} == {"summary"}
