@@ -8,14 +8,13 @@ from brain.context.request import canonical, digest_of
 from brain.effects import CallModel, Failed, Finish, Json, Replied
 from brain.models import features, media
 from brain.models.model import Model, Reply
-from brain.permissions import evaluate
 from brain.session import model_kinds as kinds
 from brain.session.driver import Driver
 from brain.session.entries import New
 from brain.session.model_standing import Choice
 from brain.session.results import not_run
 from brain.session.watch import WatchHub
-from brain.tools.offered import meant, no_tool
+from brain.tools.offered import no_tool, permitted
 from carpal.fault_points import point
 from carpal.ids import new_id
 from carpal.v1 import orchestrator_pb2 as pb
@@ -160,10 +159,9 @@ class ModelCalls:
                 call_id = new_id("sevt")
                 blocks.append({**block, "id": call_id})
                 called = block["name"].removeprefix(prefix)
-                hand, name = meant(self._driver.transcript, called)
+                hand, name, permission = permitted(self._driver.transcript, called)
                 data |= {"name": name, "hand": hand, "input": block["input"]}
-                agent = self._driver.transcript.agent
-                data["evaluated_permission"] = evaluate(agent, called, hand)
+                data["evaluated_permission"] = permission
                 events.append(New("agent.tool_use", data, id=call_id))
                 missing = no_tool(self._driver.transcript, called)
                 if why := _why_not_run(reply, block) or missing:

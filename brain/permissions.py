@@ -6,8 +6,9 @@ The agent says it, by tool, as the model is told it:
 
 A call that needs a person waits: it is sent to no hand, and the session goes
 idle with `requires_action`. A `user.tool_confirmation` decides it, the first
-one that counts. It names the call's id, and the event of that id never
-changes: so what is allowed is the call with just that input, once.
+one that counts and that an operator appended. It names the call's id, and the
+event of that id never changes: so what is allowed is the call with just that
+input, once.
 """
 
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ class Asked(Protocol):
 
 
 def evaluate(agent: Json, name: str, hand: str = "") -> Permission:
-    """What the agent's permissions say of a tool, by the name the model calls it.
+    """What the agent's permissions say of a tool, by the name it is offered by.
 
     The tool's own name beats a pattern, a pattern those after it, and all of them the default.
     A tool that the agent is not offered is denied. The brain's own read the log, and nothing
@@ -101,11 +102,14 @@ def read_decision(data: Json, position: int) -> Decision:
     return Decision(position, result == "allow", (message or "")[:MESSAGE_MAX])
 
 
-def moot(call: Asked | None, *, stopped: bool) -> str:
+def moot(call: Asked | None, *, stopped: bool, by_person: bool = True) -> str:
     """Why a confirmation decides nothing, to be told; empty when it decides the call.
 
-    `stopped`: a person interrupted after the call.
+    `stopped`: a person interrupted after the call. `by_person`: an operator appended it, and no
+    harness, which could otherwise allow its own calls.
     """
+    if not by_person:
+        return "no operator said it, and only a person's word counts"
     if call is None:
         return "no call of that id waits"
     if call.permission != "ask":

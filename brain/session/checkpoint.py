@@ -19,6 +19,7 @@ from brain.session.entries import Call, Entry, Hand, ModelRequest, Save, Window
 from brain.session.eviction import evict
 from brain.session.model_standing import Failure, Standing
 from brain.session.transcript import Transcript
+from carpal.sources import is_of_role
 
 Json = dict[str, Any]
 
@@ -85,7 +86,7 @@ def usable(entry: Entry, inherited: int, imported_to: int = 0) -> Transcript | N
 
     Of an imported event nobody here knows who appended it.
     """
-    by_brain = entry.source.partition("://")[2].split("/")[1:2] == ["brain"]
+    by_brain = is_of_role(entry.source, "brain")
     if entry.redacted or not by_brain or entry.position <= imported_to:
         return None
     state = entry.data.get("state")

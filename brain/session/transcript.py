@@ -24,6 +24,7 @@ from brain.session.entries import (
 )
 from brain.session.eviction import evict, read_window
 from brain.session.model_standing import Standing
+from carpal.sources import is_of_role
 
 Json = dict[str, Any]
 
@@ -288,7 +289,9 @@ class Transcript:
     def _on_user_tool_confirmation(self, entry: Entry) -> None:
         decision = read_decision(entry.data, entry.position)
         call = self.calls.get(entry.data["tool_use_id"])
-        if why := moot(call, stopped=call is not None and self.stopped(call)):
+        by_person = is_of_role(entry.source, "operator")
+        stopped = call is not None and self.stopped(call)
+        if why := moot(call, stopped=stopped, by_person=by_person):
             self.moot.append((entry, why))
         elif call is not None:
             call.decision = decision

@@ -9,7 +9,7 @@ offered from then on, at the end, so that what stands before stays as it was.
 from typing import Any
 
 from brain.offers import tools_of
-from brain.permissions import is_offered
+from brain.permissions import Permission, evaluate, is_offered
 from brain.session.transcript import Transcript
 from brain.tools import own as own_tools
 from brain.tools.names import tool_name
@@ -71,6 +71,16 @@ def meant(transcript: Transcript, name: str) -> tuple[str, str]:
     if separator and (hand in transcript.hand_specs or hand == OWN_HAND):
         return hand, tool
     return transcript.default_hand, name
+
+
+def permitted(transcript: Transcript, name: str) -> tuple[str, str, Permission]:
+    """Hand and tool that a name the model used means, and what the agent's permissions say of it.
+
+    They are of the name that the tool is offered by, whatever other name led to it: no way of
+    writing a tool's name is a way around them.
+    """
+    hand, tool = meant(transcript, name)
+    return hand, tool, evaluate(transcript.agent, tool_name(transcript, hand, tool), hand)
 
 
 def no_tool(transcript: Transcript, name: str) -> str:

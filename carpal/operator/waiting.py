@@ -10,6 +10,7 @@ from typing import Any
 
 from carpal.errors import CarpalError, refuse
 from carpal.operator.events import data_of, printable
+from carpal.sources import is_of_role
 from carpal.status import Reason
 from carpal.v1 import types_pb2
 
@@ -45,6 +46,11 @@ class Asked:
         return printable(f"{self.hand}: {self.name} {said[:_SHOWN]}{more}")
 
 
+def _counts(event: types_pb2.Event, data: dict[str, Any]) -> bool:
+    """Whether a confirmation is a person's word."""
+    return is_of_role(event.source, "operator") and data.get("result") in ("allow", "deny")
+
+
 class Calls:
     """The fold of a log, or of its end from a model request on."""
 
@@ -67,7 +73,7 @@ class Calls:
                 self._asked[event.id] = Asked(event.id, hand, name, data.get("input"))
             case "agent.tool_result":
                 self._end(data.get("tool_use_id"), "has its result")
-            case "user.tool_confirmation" if data.get("result") in ("allow", "deny"):
+            case "user.tool_confirmation" if _counts(event, data):
                 word = "allowed" if data["result"] == "allow" else "denied"
                 why = f"was {word} at position {event.position}"
                 self._end(data.get("tool_use_id"), why)

@@ -1,5 +1,6 @@
 """A log in the making, for pure tests: events at positions, as sessiond would give them."""
 
+from dataclasses import replace
 from typing import Any
 
 from brain.session.entries import Entry
@@ -24,10 +25,13 @@ class Log:
         *,
         must: bool = False,
         named: str = "",
+        source: str = "",
     ) -> str:
-        """Append one event; its id."""
+        """Append one event, a person's by an operator and others by a brain; its id."""
         position = len(self.entries) + 1
         entry = Entry(position, named or f"e{position}", kind, data or {}, must, float(position))
+        role = "operator/ada" if kind.startswith("user.") else "brain/b1"
+        entry = replace(entry, source=source or f"spiffe://carpal.internal/{role}")
         self.entries.append(entry)
         self.transcript.apply(entry)
         return entry.id

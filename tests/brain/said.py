@@ -41,10 +41,10 @@ class Said(Model):
         return Reply([{"type": "text", "text": f"reply {self.asked}"}], "end_turn", {})
 
 
-def uses(*commands: str, stop_reason: str = "tool_use") -> Reply:
-    """A reply that asks for bash calls."""
+def uses(*commands: str, stop_reason: str = "tool_use", tool: str = "bash") -> Reply:
+    """A reply that asks for bash calls, by the name `tool`."""
     blocks = [
-        {"type": "tool_use", "id": f"t{n}", "name": "bash", "input": {"command": command}}
+        {"type": "tool_use", "id": f"t{n}", "name": tool, "input": {"command": command}}
         for n, command in enumerate(commands)
     ]
     return Reply(blocks, stop_reason, {})

@@ -81,6 +81,7 @@ def test_what_is_allowed_runs_and_a_denial_without_a_word_says_so_too() -> None:
 
 
 def test_a_confirmation_of_what_needs_none_says_why_it_decides_nothing() -> None:
+    assert "only a person's word counts" in moot(Call(), stopped=False, by_person=False)
     assert moot(None, stopped=False) == "no call of that id waits"
     assert moot(Call("allow"), stopped=False) == "the call needed nobody's word"
     assert moot(Call(), stopped=True) == "the call had been interrupted before"

@@ -271,3 +271,18 @@ def test_an_allowed_call_is_of_the_hand_that_its_name_meant_when_it_was_allowed(
     hand = log.transcript.hand_of(log.transcript.calls[call])
     assert hand is not None
     assert hand.hand_id == "h2"
+
+
+@pytest.mark.parametrize("role", ["brain/b1", "daemon/operator", "vault/v"])
+def test_a_confirmation_that_no_operator_appended_is_no_persons_word(role: str) -> None:
+    log = Log()
+    use = {"name": "bash", "input": {}, "hand": "shell", "model_request_start_id": log.ask()}
+    call_id = log.add("agent.tool_use", {**use, "evaluated_permission": "ask"})
+    said = {"tool_use_id": call_id, "result": "allow"}
+    log.add("user.tool_confirmation", said, source=f"spiffe://carpal.internal/{role}")
+    call = log.transcript.calls[call_id]
+    assert call.decision is None
+    assert log.transcript.waits(call)
+    assert [why for _, why in log.transcript.moot]
+    log.add("user.tool_confirmation", said)
+    assert call.decision is not None

@@ -1,11 +1,17 @@
 """A tool's name says which hand it runs on."""
 
 import json
+import random
 from typing import Any
 
-from brain.tools.offered import context_tools, meant, no_tool, offered
+import pytest
+
+from brain.permissions import evaluate
+from brain.tools.names import tool_name
+from brain.tools.offered import context_tools, meant, no_tool, offered, permitted
 from carpal.v1 import hand_pb2
 from tests.brain.logs import Log
+from tests.pace import SEED
 
 BASH = {"name": "bash", "description": "runs", "input_schema": {"type": "object"}}
 
@@ -34,6 +40,41 @@ def test_a_name_means_the_hand_and_tool_that_were_offered_by_it() -> None:
     assert meant(transcript, "bash") == ("shell", "bash")
     assert meant(transcript, "build__bash") == ("build", "bash")
     assert meant(transcript, "shell__bash") == ("shell", "bash")
+
+
+def careful() -> Log:
+    """A log whose agent asks for each tool, and has no other but two."""
+    log = Log()
+    odd = {**BASH, "name": "very.odd"}
+    log.add("context.tools", {**told("shell"), "tools": [BASH, odd]})
+    log.add("context.tools", told("build"))
+    said = {"bash": "always_ask", "very_odd": "always_ask", "build__bash": "always_ask"}
+    offer = [name for name in said if name != "build__bash"]
+    agent = {"model": "m", "permissions": {"tools": said}, "tools": {"offer": offer}}
+    log.add("session.updated", {"agent": agent})
+    return log
+
+
+@pytest.mark.parametrize("name", ["bash", "shell__bash"])
+def test_no_other_name_of_a_tool_is_a_way_around_its_permission(name: str) -> None:
+    assert permitted(careful().transcript, name) == ("shell", "bash", "ask")
+
+
+def test_whatever_name_leads_to_a_tool_the_permission_is_that_of_its_offered_name() -> None:
+    transcript = careful().transcript
+    chance = random.Random(SEED)
+    parts = ["shell", "build", "brain", "bash", "very.odd", "very_odd", "__", "_", ".", "mcp", "B"]
+    for _ in range(2000):
+        name = "".join(chance.choices(parts, k=chance.randint(1, 5)))
+        hand, tool, permission = permitted(transcript, name)
+        wanted = evaluate(transcript.agent, tool_name(transcript, hand, tool), hand)
+        assert permission == wanted, name
+        if (hand, tool) in {("shell", "bash"), ("shell", "very.odd")}:
+            assert permission == "ask", name
+        elif hand == "brain":
+            assert permission == "allow", name
+        else:
+            assert permission == "deny" or tool == "very_odd", name
 
 
 def test_a_name_nobody_offered_means_the_default_hand() -> None:
