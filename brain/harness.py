@@ -6,7 +6,9 @@ names the harness; none holds up the sessions that this brain drives beside it.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
+import sys
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, get_args
@@ -14,6 +16,8 @@ from typing import Any, get_args
 from brain.effects import AsyncHarness, Effect, Finish, Harness, HarnessType
 from brain.session.transcript import Transcript
 from brain.stuck import Stuck, interrupting
+from brain.text import clean
+from brain.watched import GivenUp, Watched
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 
@@ -21,6 +25,10 @@ DEFAULT = "tool_loop"
 GROUP = "carpal.harnesses"
 STEP_LIMIT = 2.0
 """Seconds of the event loop that a harness may take to decide what is next."""
+CLOSE_LIMIT = 10.0
+"""Seconds in which an async harness must have ended, once it is closed or cancelled."""
+_TOLD_MAX = 500
+"""Characters that are told of what a harness raised."""
 _EFFECTS = get_args(Effect)
 
 
@@ -54,6 +62,7 @@ class Steps:
         """`name` is for what is said of it."""
         self._name = name
         self._wait_limit = kind.wait_limit
+        self._given_up = False
         self._harness: Harness | AsyncHarness = self._guarded(lambda: kind.start(transcript))
         if not isinstance(self._harness, Generator | AsyncGenerator):
             raise self._at_fault(f"it is no generator but a {type(self._harness).__name__}")
@@ -64,58 +73,92 @@ class Steps:
         if isinstance(harness, Generator):
             effect = self._guarded(lambda: harness.send(result))
         else:
-            effect = await self._waited(harness, result)
+            waits = f"it asked for nothing for {self._wait_limit:g} s"
+            effect = await self._waited(lambda: harness.asend(result), self._wait_limit, waits)
         if not isinstance(effect, _EFFECTS):
             raise self._at_fault(f"it yielded no effect but a {type(effect).__name__}")
         taken: Effect = effect
         return taken
 
     async def close(self) -> None:
-        """The harness is let go, whatever it was at."""
+        """The harness is let go, whatever it was at. HARNESS_FAILED when it does not let go."""
         harness = self._harness
-        try:
-            if isinstance(harness, Generator):
-                self._guarded(harness.close)
-            else:
-                await harness.aclose()
-        except CarpalError:
-            raise
-        except Exception as error:
-            raise self._at_fault(_told(error)) from error
+        if isinstance(harness, Generator):
+            self._guarded(harness.close)
+        elif not self._given_up:
+            stays = f"it did not end within {CLOSE_LIMIT:g} s of being closed"
+            await self._waited(harness.aclose, CLOSE_LIMIT, stays)
 
-    def _guarded(self, step: Any) -> Any:
+    def _guarded(self, step: Callable[[], Any]) -> Any:
+        # Nothing is awaited here: even a CancelledError is the harness's own.
         try:
             with interrupting(STEP_LIMIT):
                 return step()
-        except StopIteration:
-            raise self._at_fault(f"it ended without a {Finish.__name__}") from None
-        except Stuck:
-            raise self._at_fault(f"it did not come back within {STEP_LIMIT:.0f} s") from None
-        except CarpalError:
-            raise
-        except Exception as error:
-            raise self._at_fault(_told(error)) from error
+        except BaseException as error:
+            raise self._blamed(error) from error
 
-    async def _waited(self, harness: AsyncHarness, result: Any) -> Any:
+    async def _waited(
+        self, begin: Callable[[], Coroutine[Any, Any, Any]], limit: float, late: str
+    ) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        cancelled = task.cancelling()
         try:
-            async with asyncio.timeout(self._wait_limit):
-                return await harness.asend(result)
-        except StopAsyncIteration:
-            raise self._at_fault(f"it ended without a {Finish.__name__}") from None
-        except TimeoutError:
-            raise self._at_fault(f"it asked for nothing for {self._wait_limit:g} s") from None
-        except CarpalError:
-            raise
-        except Exception as error:
-            raise self._at_fault(_told(error)) from error
+            async with asyncio.timeout(limit) as waiting:
+                # Its end is ours to wait for, within bounds; the loop's own would have none.
+                with _no_hooks():
+                    work = begin()
+                return await Watched(work, step=STEP_LIMIT, patience=CLOSE_LIMIT)
+        except GivenUp:
+            self._given_up = True
+            why = f"it went on for {CLOSE_LIMIT:g} s after it was cancelled"
+            raise self._at_fault(why) from None
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and task.cancelling() > cancelled:
+                raise
+            if isinstance(error, TimeoutError) and waiting.expired():
+                raise self._at_fault(late) from None
+            raise self._blamed(error) from error
+
+    def _blamed(self, error: BaseException) -> CarpalError:
+        """What a step raised, as the fault it is."""
+        if isinstance(error, StopIteration | StopAsyncIteration):
+            return self._at_fault(f"it ended without a {Finish.__name__}")
+        if isinstance(error, Stuck):
+            return self._at_fault(f"it did not come back within {STEP_LIMIT:.0f} s")
+        # That a lease is over is not a harness's to say.
+        if isinstance(error, CarpalError) and error.reason is not Reason.STALE_EPOCH:
+            return error
+        return self._at_fault(_told(error))
 
     def _at_fault(self, what: str) -> CarpalError:
-        return refuse(
-            Reason.HARNESS_FAILED,
-            f"the harness {self._name!r} is at fault: {what}",
-            action="correct the harness, or have the agent name another",
-        )
+        return at_fault(self._name, what)
 
 
-def _told(error: Exception) -> str:
-    return f"it raised {type(error).__name__}: {error}"
+def at_fault(name: str, what: str) -> CarpalError:
+    """HARNESS_FAILED: what a harness does wrong, with its name."""
+    return refuse(
+        Reason.HARNESS_FAILED,
+        f"the harness {name!r} is at fault: {what}",
+        action="correct the harness, or have the agent name another",
+    )
+
+
+@contextmanager
+def _no_hooks() -> Iterator[None]:
+    """An async generator that is begun within is not the event loop's to close."""
+    before = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(None, None)
+    try:
+        yield
+    finally:
+        sys.set_asyncgen_hooks(*before)
+
+
+def _told(error: BaseException) -> str:
+    try:
+        text = " ".join(clean(str(error)[:_TOLD_MAX]).split())
+    except Exception:  # noqa: BLE001 - somebody's code too
+        text = "(its text cannot be had)"
+    name = type(error).__name__
+    return f"it raised {name}: {text}" if text else f"it raised {name}"

@@ -19,6 +19,7 @@ from brain.session.driver import Driver
 from brain.session.leases import Lease, LeaseKeeper
 from brain.session.log import Appender
 from brain.session.watch import WatchHub
+from brain.text import clean
 from carpal.backoff import Backoff
 from carpal.client import held, rpc_errors
 from carpal.errors import CarpalError, Exhausted, Unreachable, refuse
@@ -33,6 +34,8 @@ _STARTING = 32
 at once, the first are on their way before the last are begun."""
 _TRIES = 10
 """Times to ask for a lease while sessiond does not answer."""
+_FAILURE_MAX = 2_000
+"""Characters that sessiond is told of a failure."""
 
 
 class Scheduler:
@@ -64,6 +67,7 @@ class Scheduler:
         self._driving: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
         """Sessions offered once more while they were driven."""
+        self._stopping = False
         self._slots = asyncio.Semaphore(sessions_max)
         self._starting = asyncio.Semaphore(_STARTING)
 
@@ -83,6 +87,7 @@ class Scheduler:
                     log.warning("no offers", extra={"error": str(error)})
                 await asyncio.sleep(backoff.next())
         finally:
+            self._stopping = True
             self._again.clear()
             tasks = list(self._driving.values())
             for task in tasks:
@@ -130,11 +135,15 @@ class Scheduler:
                 processed, wake_in = await _while_held(
                     driver, self._drive(driver, info.head.position, starting)
                 )
-            except asyncio.CancelledError:
+            except asyncio.CancelledError as raised:
+                if not self._stopping:
+                    # The harness did: nobody else cancels a drive.
+                    await self._failed(lease, info, raised)
+                    return
                 # This brain stops: whoever is next may start at once.
                 await self._keeper.release(lease, processed=info.processed, wake_in=0.0)
                 raise
-            except Exception as raised:  # noqa: BLE001 - the top of a drive: it ends in the log
+            except BaseException as raised:  # noqa: BLE001 - the top of a drive: it ends in the log
                 await self._failed(lease, info, only_error(raised))
             else:
                 await self._keeper.release(lease, processed=processed, wake_in=wake_in)
@@ -167,7 +176,10 @@ class Scheduler:
             self._keeper.drop(lease)
             return
         log.error("drive failed", exc_info=error, extra={"session": info.session_id})
-        failure = str(error) or type(error).__name__
+        # Somebody's words may be no text that can be sent, or too long for it.
+        failure = clean(str(error)[:_FAILURE_MAX]) or type(error).__name__
+        if isinstance(error, asyncio.CancelledError):
+            failure = "it was cancelled by what it drove"
         await self._keeper.release(lease, processed=info.processed, failure=failure)
 
     async def _drive(

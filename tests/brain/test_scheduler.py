@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from brain import harness
+from brain.effects import Finish, HarnessType, Sleep
 from brain.scheduler import Scheduler
 from brain.session.leases import LeaseKeeper
 from brain.session.log import Appender
@@ -133,6 +136,43 @@ async def test_a_drive_that_breaks_is_released_with_its_reason_and_others_go_on(
         await create(brain.sessions, "sesn_2", wake=True)
         while "session.status_idle" not in dict(await brain.events("sesn_2")):
             await look_again()
+
+
+def raises(_: Any) -> Any:
+    """A harness that means to end the program."""
+    yield Finish(sys.exit(3))
+
+
+def cancels(_: Any) -> Any:
+    """A harness that cancels whoever drives it."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    yield Sleep(60.0)
+
+
+@pytest.mark.parametrize(
+    ("start", "why"),
+    [(raises, "is at fault: it raised SystemExit: 3"), (cancels, "it was cancelled")],
+)
+async def test_a_harness_that_means_to_end_the_brain_parks_its_session_after_three_tries(
+    brain: Brain, monkeypatch: pytest.MonkeyPatch, start: Any, why: str
+) -> None:
+    kind = HarnessType("1", start)
+    monkeypatch.setattr(harness, "load", lambda _: kind)
+    await create(brain.sessions, wake=True)
+    async with running(brain):
+
+        async def tries_go_by() -> None:
+            while True:
+                await look_again()
+                await brain.sessions.advance(1.0)
+
+        going = asyncio.create_task(tries_go_by())
+        parked = await brain.until(lambda info: bool(info.parked_reason))
+        going.cancel()
+        assert why in parked.parked_reason
+        assert not brain.keeper._held
 
 
 async def test_a_brain_that_stops_hands_its_sessions_over_at_once(brain: Brain) -> None:
