@@ -1,6 +1,7 @@
 """Claude Code at work on one conversation: what it asks, what it is told, how it ends."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -14,13 +15,17 @@ from claude_agent_sdk import (
     project_key_for_directory,
 )
 
-from brain.harnesses.claude_code.endpoint import Ask, Ended, Endpoint
+from brain.harnesses.claude_code.endpoint import Ask, Ended, Endpoint, in_words
 from brain.harnesses.claude_code.folder import Folder
 from brain.harnesses.claude_code.hands import Hands
 from brain.harnesses.claude_code.history import Opening, file_of, session_id
 from brain.harnesses.claude_code.process import Process, arguments, environment
 from brain.harnesses.claude_code.wire import SERVER, Json
 
+log = logging.getLogger(__name__)
+
+_WORDS_MAX = 500
+"""Characters of what a session is told of its end."""
 PATIENCE = 60.0
 """Seconds it may take to ask for something when it is its turn; then it hangs."""
 
@@ -62,8 +67,10 @@ class Claude:
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._client.connect()
-        except (ClaudeSDKError, TimeoutError) as error:
-            raise OSError(str(error) or f"not ready within {PATIENCE:.0f} s") from error
+        except TimeoutError as error:
+            raise OSError(f"it was not ready within {PATIENCE:.0f} s") from error
+        except ClaudeSDKError as error:
+            raise OSError(self._words(error)) from error
         self._reader = asyncio.create_task(self._read(self._client))
         if opening.prompt:
             await self.tell(opening.prompt)
@@ -97,9 +104,21 @@ class Claude:
             async for message in client.receive_messages():
                 if isinstance(message, ResultMessage) and message.is_error:
                     why = message.result or ", ".join(message.errors or ()) or message.subtype
-                    self._came.put_nowait(Ended(f"it gave up: {why}"))
+                    self._came.put_nowait(Ended(self._struck(f"it gave up: {why}")))
         except (ClaudeSDKError, OSError, ValueError) as error:
-            self._came.put_nowait(Ended(str(error)))
+            self._came.put_nowait(Ended(self._words(error)))
+
+    def _words(self, error: Exception) -> str:
+        """What a session is told of an error; the brain's log has it as it is."""
+        said = "" if self.process is None else self.process.complaint()
+        log.warning("claude code fell", extra={"why": str(error), "stderr": said})
+        return self._struck(in_words(error))
+
+    def _struck(self, text: str) -> str:
+        """Without its folder, whose name says something of this machine alone."""
+        if self._folder is not None:
+            text = text.replace(str(self._folder.path), "its folder")
+        return text[:_WORDS_MAX]
 
     async def stop(self) -> None:
         """End it, and leave nothing: no process, no folder, no port."""

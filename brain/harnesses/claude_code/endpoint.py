@@ -59,6 +59,16 @@ class Ended:
     """No request will come any more."""
 
     why: str
+    """Goes into the log: in words, without a name of a file on this machine."""
+    for_good: bool = False
+    """Whether another process would end like it."""
+
+
+def in_words(error: Exception) -> str:
+    """What a session is told of an error: the system's word for it, and no path."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)
 
 
 class Endpoint:

@@ -11,6 +11,7 @@ compaction is off.
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ from brain.effects import (
     Sleep,
 )
 from brain.harnesses.claude_code import history
-from brain.harnesses.claude_code.endpoint import Ask, Ended
+from brain.harnesses.claude_code.endpoint import Ask, Ended, in_words
 from brain.harnesses.claude_code.wire import (
     GO_ON,
     PREFIX,
@@ -45,6 +46,8 @@ from brain.harnesses.claude_code.wire import (
     restored,
 )
 from brain.harnesses.tool_loop import due
+from brain.session import model_kinds
+from brain.session.entries import Entry
 from brain.session.transcript import Transcript
 from brain.tools.offered import offered
 from carpal.errors import refuse
@@ -53,12 +56,22 @@ from carpal.status import Reason
 if TYPE_CHECKING:
     from brain.harnesses.claude_code.claude import Claude
 
+log = logging.getLogger(__name__)
+
 POLICY = "given/1"
 """Claude Code makes the request, and no context policy can make it again."""
 FALLS_MAX = 3
 """How often in a row it may fall before the turn ends."""
+ASIDES_MAX = 8
+"""Questions of its own that a process may ask before a reply, or between two."""
 _FIRST_WAIT = 0.5
+_ASKED_ANEW = (model_kinds.INTERRUPTED, model_kinds.CONTEXT)
+"""Failures after which the same question makes no sense: the next is made from the log."""
 _LACKS = "its request lacks "
+_ASIDES = (
+    f"it asked {ASIDES_MAX} questions of its own, and none that goes on with the conversation; "
+    "this version may ask in another way than is known here"
+)
 
 
 async def claude_code(transcript: Transcript) -> AsyncHarness:
@@ -75,23 +88,30 @@ async def claude_code(transcript: Transcript) -> AsyncHarness:
             if isinstance(ask, Ended):
                 # The log has all; what fell is a process, and another one is told.
                 await at_work.stop()
-                falls += 1
+                falls = FALLS_MAX if ask.for_good else falls + 1
                 for effect in _fallen(ask.why, falls):
                     yield effect
                 continue
             if at_work.note:
                 yield Emit("context.conversation_retold", {"reason": at_work.note})
                 at_work.note = ""
+            if at_work.interrupted():
+                # It would not be asked, and charged all the same: what is due comes first.
+                continue
             call = at_work.call(ask)
             result = yield call
-            if call.purpose == "reply" and not (isinstance(result, Replied) and result.blocks):
+            if call.purpose == "aside":
+                _answer(ask, result)
+            elif isinstance(result, Replied) and result.blocks:
+                # Not after an aside: one that asks its title at each start, and falls, has an end.
+                falls = 0
+                _answer(ask, result)
+                at_work.replied(result)
+            elif isinstance(result, Failed) and result.kind in _ASKED_ANEW:
+                await at_work.stop()
+            else:
                 # What is due follows from the log; then the same question is asked again.
                 at_work.open = ask
-                continue
-            falls = 0
-            _answer(ask, result)
-            if call.purpose == "reply":
-                at_work.replied(result)
     finally:
         await at_work.stop()
 
@@ -120,6 +140,10 @@ class AtWork:
         self._window = transcript.window
         self._asked = 0
         """How many questions this process asked."""
+        self._asides = 0
+        """How many of its own it asked since it was started, or replied."""
+        self._waits = False
+        """Whether it has its reply, and waits to hear what is new."""
         self._due: list[Json] = []
         """What must stand in the next request."""
         self.told = 0
@@ -131,20 +155,21 @@ class AtWork:
 
     async def asked(self) -> Ask | Ended:
         """The next question, after it was told what is new."""
-        if self.open is not None:
-            ask, self.open = self.open, None
-            return ask
         while True:
             try:
                 if self._claude is not None and self._told_otherwise():
                     await self.stop()
+                if self.open is not None:
+                    ask, self.open = self.open, None
+                    return ask
                 if self._claude is None:
                     await self._start()
-                else:
+                elif self._waits:
                     await self._tell(self._claude)
                 came = await self._next()
             except OSError as error:
-                came = Ended(str(error))
+                log.warning("claude code fell", extra={"why": str(error)})
+                came = Ended(in_words(error))
             if isinstance(came, Ask):
                 if not self._outgrown(came):
                     return came
@@ -167,12 +192,32 @@ class AtWork:
             if lost := history.missing(request, self._due):
                 return Ended(_LACKS + lost)
             self._due, self._resumed = [], False
+        elif self._asides == ASIDES_MAX:
+            return Ended(_ASIDES, for_good=True)
+        else:
+            self._asides += 1
         return came
 
+    def interrupted(self) -> bool:
+        """Whether a person interrupted after what it was told last."""
+        return self._transcript.interrupted > self.told
+
     def _told_otherwise(self) -> bool:
-        """Whether the window was cut, or other tools are offered, since it was started."""
+        """Whether it is to be told anew: what it was told, or how it was started, is not so now.
+
+        After an interrupt, a cut of the window or other tools; and where it asked already and
+        its question is asked again, after whatever came meanwhile.
+        """
+        if self.interrupted():
+            return True
+        if self.open is not None and self._new():
+            return True
         then = (self._window, self._offered)
         return then != (self._transcript.window, offered(self._transcript))
+
+    def _new(self) -> list[Entry]:
+        """What came since it was told."""
+        return [entry for entry in self._transcript.inputs if entry.position > self.told]
 
     def _outgrown(self, ask: Ask) -> bool:
         """Whether its conversation is too long, and the context policy's is a good deal shorter."""
@@ -201,12 +246,12 @@ class AtWork:
             request["max_tokens"],
             self._offered,
         )
-        messages = history.prefixed(request["messages"])
+        messages = history.as_known(request["messages"])
         begin = history.as_text(messages) if self._as_text else history.opening(messages)
         said = [block for block in begin.prompt if block.get("text") != GO_ON]
         self._due = [*begin.entries, {"role": "user", "content": said}]
         self._resumed = bool(begin.entries)
-        self.told, self._asked = call.through, 0
+        self.told, self._asked, self._asides, self._waits = call.through, 0, 0, False
         await self._claude.start(begin)
 
     async def _tell(self, claude: "Claude") -> None:
@@ -215,7 +260,7 @@ class AtWork:
         In this order: what stands before a result on its standard input is read before it, so
         it is in the request that answers the result.
         """
-        new = [entry for entry in self._transcript.inputs if entry.position > self.told]
+        new = self._new()
         results = [fit.result(e.data) for e in new if e.type == "agent.tool_result"]
         said = [e.data["content"] for e in new if e.type != "agent.tool_result"]
         texts = [block for content in said for block in fit.said(content)]
@@ -225,6 +270,7 @@ class AtWork:
         for block in results:
             claude.hands.settled(block)
         self._due = [{"role": "user", "content": [*results, *texts]}]
+        self._waits = False
 
     def call(self, ask: Ask) -> CallModel:
         """The model call that a question is; the log says which model answers."""
@@ -255,6 +301,7 @@ class AtWork:
     def replied(self, result: Replied) -> None:
         """It has a reply: it will ask for the results of the calls in it."""
         assert self._claude is not None
+        self._asides, self._waits = 0, True
         for block in result.blocks:
             if block["type"] == "tool_use":
                 self._claude.hands.called(block["id"], block["name"], block["input"])

@@ -12,7 +12,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from brain.harnesses.claude_code.wire import GO_ON, PREFIX
+from brain.harnesses.claude_code.wire import GO_ON, prefixed
 
 Json = dict[str, Any]
 _NAMESPACE = uuid.UUID("6f2ac3a8-9b0f-4c3e-8f6b-5d6f0f4d9a11")
@@ -31,14 +31,13 @@ class Opening:
     """Content of the first message; none when what the file ends with is to be answered."""
 
 
-def prefixed(messages: list[Json]) -> list[Json]:
+def as_known(messages: list[Json]) -> list[Json]:
     """A policy's messages, their tools by the names Claude Code knows."""
-    return [{**m, "content": [_prefixed(block) for block in m["content"]]} for m in messages]
+    return [{**m, "content": [_plain(prefixed(block)) for block in m["content"]]} for m in messages]
 
 
-def _prefixed(block: Json) -> Json:
-    block = {key: value for key, value in block.items() if key != "cache_control"}
-    return {**block, "name": PREFIX + block["name"]} if block["type"] == "tool_use" else block
+def _plain(block: Json) -> Json:
+    return {key: value for key, value in block.items() if key != "cache_control"}
 
 
 def opening(messages: list[Json]) -> Opening:

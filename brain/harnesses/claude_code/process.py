@@ -216,7 +216,12 @@ class Process(Transport):
         return None if self._process is None else self._process.returncode
 
     def how_it_ended(self) -> str:
-        """Its exit code, and the end of what it complained of."""
-        stderr = (self._folder.path / "stderr").read_bytes()[-_STDERR_BYTES:]
-        said = stderr.decode(errors="replace").strip()
-        return f"exit code {self.exit_code}" + (f": {said}" if said else "")
+        """Its exit code."""
+        return f"exit code {self.exit_code}; the log of its brain has what it said of it"
+
+    def complaint(self) -> str:
+        """The end of what it complained of, as it is: with paths of this machine."""
+        path = self._folder.path / "stderr"
+        if not path.exists():
+            return ""
+        return path.read_bytes()[-_STDERR_BYTES:].decode(errors="replace").strip()

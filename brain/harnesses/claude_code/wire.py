@@ -90,14 +90,15 @@ def message_of(message_id: str, model: str, blocks: list[Json], stop: str, usage
         "type": "message",
         "role": "assistant",
         "model": model,
-        "content": [_prefixed(block) for block in blocks],
+        "content": [prefixed(block) for block in blocks],
         "stop_reason": stop,
         "stop_sequence": None,
         "usage": {"input_tokens": 0, "output_tokens": 0, **usage},
     }
 
 
-def _prefixed(block: Json) -> Json:
+def prefixed(block: Json) -> Json:
+    """A block, its tool by the name Claude Code knows."""
     if block["type"] != "tool_use" or block["name"].startswith(PREFIX):
         return block
     return {**block, "name": PREFIX + block["name"]}

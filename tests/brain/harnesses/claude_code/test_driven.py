@@ -1,6 +1,7 @@
 """A session driven by Claude Code: what it asks and calls is in the log, and the log is enough."""
 
 import asyncio
+import errno
 import os
 import signal
 from collections.abc import AsyncGenerator
@@ -298,11 +299,14 @@ async def test_a_process_that_falls_is_said_and_another_goes_on_where_it_was(
     assert "ran" in str(model.requests[1])
 
 
-async def test_one_that_falls_again_and_again_ends_the_turn(
-    driven: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_one_that_falls_again_and_again_ends_the_turn_and_is_told_without_paths(
+    driven: Stage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     broken = tmp_path / "claude"
-    broken.write_text("#!/bin/sh\necho no such thing >&2\nexit 3\n")
+    broken.write_text('#!/bin/sh\necho "no such thing: $HOME/config" >&2\nexit 3\n')
     broken.chmod(0o755)
     monkeypatch.setattr("brain.harnesses.claude_code.process.program", lambda: str(broken))
     monkeypatch.setattr(harness, "_FIRST_WAIT", 0.0)
@@ -313,6 +317,25 @@ async def test_one_that_falls_again_and_again_ends_the_turn(
     assert kinds.count("session.error") == harness.FALLS_MAX
     assert kinds[-1] == "session.status_idle"
     assert model.asked == 0
+    # The session says what happened, the brain's log what it complained of, with its paths.
+    said = [data["error"]["message"] for data in await driven.datas() if "error" in data]
+    assert all("exit code 3" in each for each in said)
+    assert not [each for each in said if "no such thing" in each or str(tmp_path) in each]
+    assert any("no such thing" in str(vars(record)) for record in caplog.records)
+
+
+async def test_an_error_of_the_system_is_told_in_words_without_the_machines_paths(
+    driven: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "config"))
+
+    monkeypatch.setattr(claude, "Folder", full)
+    monkeypatch.setattr(harness, "_FIRST_WAIT", 0.0)
+    await take_over(driven)
+    await drive(driven, Said())
+    said = [data["error"]["message"] for data in await driven.datas() if "error" in data]
+    assert said == ["Claude Code: No space left on device"] * harness.FALLS_MAX
 
 
 async def test_without_the_extra_the_drive_is_refused_with_what_to_install(

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from brain.harnesses.claude_code.history import (
+    as_known,
     as_text,
     file_of,
     missing,
     opening,
-    prefixed,
     session_id,
 )
 from brain.harnesses.claude_code.wire import GO_ON
@@ -54,7 +54,7 @@ def test_a_reply_that_paused_goes_on_where_it_did() -> None:
 
 def test_the_file_names_tools_as_claude_code_does_and_each_entry_the_one_before() -> None:
     marked = {**REPLY, "content": [{**USE, "cache_control": {"type": "ephemeral"}}]}
-    entries = prefixed([user(text("hi")), marked])
+    entries = as_known([user(text("hi")), marked])
     assert entries[1]["content"] == [{**USE, "name": "mcp__hands__bash"}]
     lines = file_of(entries, session_id("s"), "/w", "m", "2026-01-01T00:00:00.000Z").splitlines()
     first, second = map(json.loads, lines)
