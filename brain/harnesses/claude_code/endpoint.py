@@ -29,6 +29,10 @@ log = logging.getLogger(__name__)
 PING_EVERY = 5.0
 """Seconds of silence in a stream before a ping: it would take a long one for dead."""
 
+STRAYS_MAX = 20
+"""Of one process; what it reaches for after that is refused and not noted."""
+_STRAY_MAX = 200
+"""Characters of each."""
 _KEPT = 2
 """Answered questions kept for who asks them again."""
 
@@ -78,7 +82,7 @@ class Endpoint:
         """`asked` is called with each request, once however often it is sent."""
         self.token = secrets.token_urlsafe(32)
         self.strays: list[str] = []
-        """What else was asked for, and refused."""
+        """The first of what else was asked for, and refused; the brain's log has these."""
         self._asked = asked
         self._known: dict[bytes, Ask] = {}
         self._server: Server | None = None
@@ -149,8 +153,10 @@ class Endpoint:
         return JSONResponse(error_of("authentication_error", "not the token"), 401)
 
     async def _stray(self, request: Request, _: Exception) -> Response:
-        self.strays.append(f"{request.method} {request.url}")
-        log.info("claude code reached for something else", extra={"what": self.strays[-1]})
+        if len(self.strays) < STRAYS_MAX:
+            what = f"{request.method} {request.url}"[:_STRAY_MAX]
+            self.strays.append(what)
+            log.warning("claude code reached for something else", extra={"what": what})
         return JSONResponse(error_of("not_found_error", "only the model is here"), 404)
 
 

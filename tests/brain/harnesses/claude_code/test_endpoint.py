@@ -139,6 +139,17 @@ async def test_whatever_else_is_reached_for_is_refused_and_noted(served: Endpoin
     assert ["/api/hello" in stray for stray in served.strays] == [True]
 
 
+async def test_one_that_reaches_for_more_and_more_is_noted_only_so_often(
+    served: Endpoint,
+) -> None:
+    async with httpx2.AsyncClient(base_url=served.url) as http:
+        for _ in range(2 * endpoint.STRAYS_MAX):
+            answer = await http.get("/" + "x" * 5_000, timeout=WAIT)
+            assert answer.status_code == 404
+    assert len(served.strays) == endpoint.STRAYS_MAX
+    assert max(len(stray) for stray in served.strays) < 1_000
+
+
 def test_a_folder_of_a_brain_that_is_no_more_is_removed_at_the_next_start(
     homes: Path,
 ) -> None:
