@@ -15,7 +15,7 @@ from typing import Any
 
 from brain.budget import Budget
 from brain.permissions import Decision
-from brain.session.entries import Call, Entry, Hand, ModelRequest, Save, Window
+from brain.session.entries import KNOWN_TYPES, Call, Entry, Hand, ModelRequest, Save, Window
 from brain.session.eviction import evict
 from brain.session.model_standing import Failure, Standing
 from brain.session.transcript import Transcript
@@ -36,7 +36,8 @@ _BY_NAME = {kind.__name__: kind for kind in KINDS}
 
 def shape() -> str:
     """Names what a checkpoint of this code looks like: another shape is not read."""
-    said = [FORMAT, sorted(vars(Transcript()))]
+    # Who knows fewer types must not miss that an event of another, in there, must be understood.
+    said: list[Any] = [FORMAT, sorted(vars(Transcript())), sorted(KNOWN_TYPES)]
     said += [[kind.__name__, [(f.name, str(f.type)) for f in fields(kind)]] for kind in KINDS]
     return f"{FORMAT}/{hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]}"
 

@@ -22,6 +22,8 @@ Json = dict[str, Any]
 
 SHORT = 200
 """A log up to here is read whole: to look for a checkpoint would take longer."""
+_HELD = ("session.updated", "context.tools", "hand.provision_requested")
+"""Events whose data stays in a checkpoint as it was: agent, hands, tools."""
 _LOOKED_AT = 4
 """Cuts that are looked at, the newest first."""
 
@@ -68,11 +70,31 @@ class Waking:
                 break
             (entry,) = found
             transcript = usable(entry, self._inherited, self._imported_to)
-            if transcript is not None:
+            if transcript is not None and not await self._erased(transcript.head):
                 self._base = entry.data["state"]
                 return transcript
             before = entry.position
         return Transcript(self._inherited)
+
+    async def _erased(self, through: int) -> bool:
+        """Whether an event whose data a checkpoint up to there holds was redacted.
+
+        True too when sessiond does not say. `carpal session redact` erases such checkpoints
+        itself; another caller of RedactEvent may not have.
+        """
+        after = 0
+        while after < through:
+            try:
+                found = await read_events(
+                    self._stub, self._session_id, after=after, limit=1000, types=_HELD
+                )
+            except CarpalError as error:
+                log.info("no checkpoint read", extra={"error": str(error)})
+                return True
+            if any(entry.redacted and entry.position <= through for entry in found):
+                return True
+            after = found[-1].position if found else through
+        return False
 
     async def state(self, through: int) -> Json | None:
         """The checkpoint of the log up to a cut; None when it would be too large.

@@ -1,6 +1,8 @@
-"""`carpal session redact`: one event's data is erased, and the title that was taken from it.
+"""`carpal session redact`: one event's data is erased, and what was made of it.
 
 The title goes first: once the data is erased nobody can tell what was in it.
+Then the event, then the cuts of the window that stand for it, and the answers
+they are of. Whoever is cut off does it again: what is left is found again.
 """
 
 import json
@@ -15,10 +17,15 @@ from carpal.ids import new_id
 from carpal.operator.asking import POSITION_MAX, get_session, run
 from carpal.operator.changing import change
 from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, operator_options
+from carpal.operator.derived import derived
 from carpal.operator.outcome import DONE
+from carpal.operator.overview import is_live
 from carpal.operator.screen import notice
 from carpal.status import Reason
 from carpal.v1 import session_pb2, types_pb2
+
+_BLOBS_SHOWN = 100
+"""Requests that are named, the earliest; of more it is said how many."""
 
 
 @click.command()
@@ -33,7 +40,8 @@ def redact(
 ) -> int:
     """Erase the data of one event for good, in every fork that shares it.
 
-    A title that is in the event's text is cleared too; metadata and labels are not.
+    Later cuts of the context window that stand for it are erased too, and a title that is in the
+    event's text; metadata and labels are not.
     """
 
     async def main(operator: Operator) -> int:
@@ -42,11 +50,15 @@ def redact(
         if before is not None and before.HasField("redaction"):
             _say_redacted_before(before.redaction)
             event = before
+            await _redact_derived(operator, session_id, before, reason)
         else:
             if before is not None:
                 _check_agent_may_go(before, yes=yes)
                 await _clear_title(operator, info, before)
             event = await _redact(operator, session_id, position, reason)
+            await _redact_derived(operator, session_id, before or event, reason)
+        if is_live(info.lease):
+            notice("a brain drives the session now, and may still hold it: do it again once idle")
         if as_json:
             click.echo(dumps(event_object(event)))
         else:
@@ -62,6 +74,25 @@ async def _event_at(operator: Operator, session_id: str, position: int) -> types
     with rpc_errors(operator.sessiond):
         answer = await operator.sessions.GetEvents(request, timeout=ANSWER_SECONDS)
     return next((event for event in answer.events if event.position == position), None)
+
+
+async def _redact_derived(
+    operator: Operator, session_id: str, event: types_pb2.Event, reason: str
+) -> None:
+    """Redact what was made of an event, and say what and how much; of what stays, where it is."""
+    made = await derived(operator, session_id, event)
+    for position in [*made.cuts, *made.answers]:
+        await _redact(operator, session_id, position, reason)
+    if made.cuts or made.answers:
+        count, where = len(made.cuts), ", ".join(map(str, sorted(made.cuts + made.answers)))
+        notice(
+            f"{count} later cut{'s' * (count != 1)} of the window stood for it, with "
+            f"{len(made.answers)} of the model's answers: redacted too, at {where}"
+        )
+    for blob, position in list(made.blobs.items())[:_BLOBS_SHOWN]:
+        notice(f"a request that is kept whole may hold it, and stays: {blob}, at {position}")
+    if (more := len(made.blobs) - _BLOBS_SHOWN) > 0:
+        notice(f"and {more} more such requests stay")
 
 
 def _say_redacted_before(redaction: types_pb2.Redaction) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brain.session.checkpoint import MAX_BYTES, checkpoint, restored, shape, usable
-from brain.session.entries import COMPACTED, Entry
+from brain.session.entries import COMPACTED, KNOWN_TYPES, Entry
 from brain.session.eviction import SETTLED_MAX
 from brain.session.transcript import Transcript
 from tests.brain.chance import BRAIN, Chance, asked_of
@@ -122,6 +122,16 @@ def test_one_that_was_edited_or_is_of_another_version_is_passed_over() -> None:
         state | {"sha256": "0"},
     ):
         assert usable(replace(entry, data=entry.data | {"state": changed}), 0) is None
+
+
+def test_one_by_a_brain_that_knows_more_types_is_passed_over_for_it_may_hide_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as newer:
+        newer.setattr("brain.session.checkpoint.KNOWN_TYPES", KNOWN_TYPES | {"browser.opened"})
+        _, entry = a_cut()
+        assert usable(entry, 0) is not None
+    assert usable(entry, 0) is None
 
 
 def test_one_at_another_position_than_its_event_says_is_passed_over() -> None:

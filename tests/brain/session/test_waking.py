@@ -152,3 +152,19 @@ async def test_a_session_that_is_woken_from_a_checkpoint_goes_on(driven: Stage) 
     kinds = await driven.kinds()
     assert kinds[-1] == "session.status_idle"
     assert kinds[-3] == "agent.message"
+
+
+async def test_a_checkpoint_is_passed_over_once_an_event_that_it_holds_was_redacted(
+    driven: Stage,
+) -> None:
+    await compacting(driven)
+    await filled(driven)
+    assert (await woken(driven)).head > 0
+    kinds = await driven.kinds()
+    stub = await driven.sessions.operator()
+    position = kinds.index("session.updated") + 1
+    redact = session_pb2.RedactEventRequest(
+        session_id="sesn_1", position=position, reason="a password in the system prompt"
+    )
+    await stub.RedactEvent(redact)
+    assert (await woken(driven)).head == 0
