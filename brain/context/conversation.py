@@ -33,6 +33,8 @@ class Piece:
     role: Literal["user", "assistant"]
     position: int
     block: Json
+    again: bool = False
+    """What a tool of the brain's own said, which can be had again."""
 
     @cached_property
     def tokens(self) -> int:
@@ -90,7 +92,10 @@ def _position(entry: Entry) -> int:
 def _user(entries: list[Entry]) -> list[Piece]:
     results = [e for e in entries if e.type == "agent.tool_result"]
     said = [e for e in entries if e.type != "agent.tool_result"]
-    pieces = [Piece("user", e.position, fit.result(e.data)) for e in results]
+    pieces = [
+        Piece("user", e.position, fit.result(e.data), again=bool(e.data.get("again")))
+        for e in results
+    ]
     for entry in said:
         blocks = fit.said(entry.data["content"])
         pieces += [Piece("user", entry.position, block) for block in blocks]

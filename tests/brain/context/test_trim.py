@@ -69,3 +69,36 @@ def test_the_cut_moves_in_steps_and_between_them_each_request_begins_with_the_la
             steps += 1
         before = request
     assert 1 <= steps <= 5, "some 700 tokens come with each, and a move makes room for 10,000"
+
+
+def test_what_can_be_had_again_is_left_out_first_and_alone_if_that_makes_room() -> None:
+    log = log_with(**LIMITS)
+    log.say("go")
+    for number in range(12):
+        (call,) = log.reply(log.ask(), calls=(f"run {number}",))
+        log.result(call, f"done {number} " + "d" * 600)
+        (call,) = log.reply(log.ask(), calls=(f"look {number}",), hand="brain")
+        log.result(call, f"found {number} " + "f" * 3500, again=True)
+    request = next_reply(log.transcript).request
+    check_fit(request)
+    texts = results(request)
+    assert texts[0].startswith("done 0 "), "it cannot be had again, and there is room"
+    assert texts[1].startswith("[left out: about ")
+    assert texts[-1].startswith("found 11 ")
+    assert all(text.startswith("done ") for text in texts[::2])
+
+
+def test_a_stub_names_the_tool_that_reads_the_log_when_the_model_has_it() -> None:
+    def first_stub(**tools: bool) -> str:
+        log = log_with(**LIMITS)
+        agent = log.transcript.agent | {"tools": tools}
+        log.add("session.updated", {"agent": agent})
+        log.say("go")
+        work(log, 40)
+        request = next_reply(log.transcript).request
+        offered = {tool["name"] for tool in request.get("tools", ())}
+        assert ("brain__session_read" in offered) is tools.get("session_log", True)
+        return results(request)[0]
+
+    assert first_stub().endswith("of the session's log: brain__session_read reads it]")
+    assert first_stub(session_log=False).endswith("of the session's log]")
