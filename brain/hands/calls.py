@@ -8,6 +8,7 @@ only then acknowledge. Asking again is always safe: the hand answers a
 
 import asyncio
 import logging
+from bisect import insort
 from collections.abc import Coroutine
 from typing import Any
 
@@ -57,14 +58,19 @@ class Calls:
         """
         transcript = self._driver.transcript
         left = [transcript.calls[call_id] for call_id in call_ids]
-        rows: dict[str, asyncio.Task[None]] = {}
+        rows: dict[str, list[Call]] = {}
+        tasks: dict[str, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as group:
             while True:
                 ready = [call for call in left if not transcript.waits(call)]
                 left = [call for call in left if transcript.waits(call)]
-                for key, row in self._rows(ready).items():
-                    rows[key] = group.create_task(self._settle_row(row, rows.get(key)))
-                running = [task for task in rows.values() if not task.done()]
+                for call in ready:
+                    # By the name: a hand has no id before its first call.
+                    insort(rows.setdefault(call.hand, []), call, key=lambda each: each.position)
+                for name, row in rows.items():
+                    if row and (name not in tasks or tasks[name].done()):
+                        tasks[name] = group.create_task(self._settle_row(row))
+                running = [task for task in tasks.values() if not task.done()]
                 if not running or not left:
                     return
                 await _first(self._decided(left), *running)
@@ -72,14 +78,6 @@ class Calls:
     async def _decided(self, waiting: list[Call]) -> None:
         """Wait until a person decided one of them, or interrupted."""
         await self._driver.until(lambda t: not all(map(t.waits, waiting)))
-
-    def _rows(self, calls: list[Call]) -> dict[str, list[Call]]:
-        """Calls by the hand they belong to, or will."""
-        rows: dict[str, list[Call]] = {}
-        for call in calls:
-            hand = self._driver.transcript.hand_of(call)
-            rows.setdefault(hand.hand_id if hand else call.hand, []).append(call)
-        return rows
 
     async def provision(self, name: str) -> None:
         """Have a named hand; the log says why when there is none.
@@ -147,12 +145,10 @@ class Calls:
             line.heard.update(call.call_id for call in to_hear(line, self._driver))
         self._freed.add(hand.hand_id)
 
-    async def _settle_row(self, row: list[Call], before: "asyncio.Task[None] | None") -> None:
-        """Settle calls of one hand in order, after those that it has already."""
-        if before is not None:
-            await asyncio.wait({before})
-        for call in row:
-            await self._settle_one(call)
+    async def _settle_row(self, row: list[Call]) -> None:
+        """Settle calls of one hand, the oldest first, also of those that come meanwhile."""
+        while row:
+            await self._settle_one(row.pop(0))
 
     async def _settle_one(self, call: Call) -> None:
         if call.hand == OWN_HAND:

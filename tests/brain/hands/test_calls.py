@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import pytest
+
 from brain.hands.calls import Calls
 from brain.session.entries import New
 from carpal.v1 import hand_pb2
-from tests.brain.stage import UNLINKED, WAIT, Stage, result
+from tests.brain.stage import UNLINKED, WAIT, Stage, emit, result
 
 
 async def test_a_new_driver_claims_every_live_hand_and_frees_what_the_log_has(
@@ -73,3 +75,44 @@ async def test_a_claim_carries_the_epoch_and_the_workspace(driven: Stage) -> Non
         driver=hand_pb2.Driver(session_id="sesn_1", epoch=1, workspace="default"),
         hand_id="hand_1",
     )
+
+
+@pytest.mark.parametrize(
+    ("asks", "approved"), [((2,), (2,)), ((1, 2), (2, 1))], ids=["the third", "the last one first"]
+)
+async def test_calls_of_one_hand_run_in_order_also_once_a_person_allowed_some(
+    driven: Stage, asks: tuple[int, ...], approved: tuple[int, ...]
+) -> None:
+    request, ids = "asked", ["one", "two", "three"]
+    use = {"name": "bash", "input": {}, "hand": "shell", "model_request_start_id": request}
+    await driven.driver.append(
+        New("span.model_request_start", {"through": 1}, id=request),
+        *(
+            New(
+                "agent.tool_use",
+                use | {"evaluated_permission": "ask" if n in asks else "allow"},
+                id=call_id,
+            )
+            for n, call_id in enumerate(ids)
+        ),
+    )
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def wait(_: Any) -> AsyncGenerator[Any, None]:
+        begun.set()
+        await go_on.wait()
+        yield result("slow")
+
+    driven.hands.script["execute"] = [wait]
+    settling = asyncio.create_task(driven.settle(*ids))
+    calls = driven.driver.transcript.calls
+    async with asyncio.timeout(WAIT):
+        await begun.wait()
+        for n in approved:
+            said = {"tool_use_id": ids[n], "result": "allow"}
+            await emit(driven.sessions, "sesn_1", "user.tool_confirmation", said)
+            await driven.driver.until(lambda t, n=n: calls[ids[n]].decision is not None)
+            await asyncio.sleep(0)
+        go_on.set()
+        await settling
+    assert [each.call_id for each in driven.hands.asked_for("execute")] == ids
