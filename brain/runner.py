@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -45,6 +46,9 @@ from carpal.yaml_in import Mistake
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_CLAIM = 5.0
+"""Seconds that the end of a drive waits for hands that nobody claimed before."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,8 @@ class Runner:
     async def _look_after(self) -> None:
         """Claim hands, once that delays nobody: the first word of the model waits for none of them.
 
-        A call claims its hand itself, if it comes before that.
+        So from its answer on, or from the first effect that asks for none. A call claims its hand
+        itself, if it comes before that.
         """
         if not self._driver.transcript.open_calls():
             await self._underway.wait()
@@ -131,7 +136,17 @@ class Runner:
             head = transcript.head
         finally:
             await steps.close()
+        await self._claimed()
         return await self._finish(transcript, effect, head)
+
+    async def _claimed(self) -> None:
+        """Have claimed hands in a drive that had no reason to, before it ends; not for ever."""
+        if self._underway.is_set():
+            return
+        self._underway.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLAIM):
+                await self._calls.claimed.wait()
 
     async def _finish(self, transcript: Transcript, effect: Finish, head: int) -> Done:
         processed = head if effect.through is None else effect.through
@@ -183,6 +198,8 @@ class Runner:
 
     async def _perform(self, effect: Effect, models: ModelCalls) -> object:
         self._driver.check_lease()
+        if not isinstance(effect, CallModel):
+            self._underway.set()
         match effect:
             case CallModel():
                 return await models.call(effect)
@@ -190,7 +207,6 @@ class Runner:
                 await self._calls.provision(effect.hand)
                 return None
             case Execute():
-                self._underway.set()
                 self._tell("execute", "")
                 return await self._execute(effect.call_ids)
             case ReadEvents():

@@ -50,6 +50,8 @@ class Calls:
         self._lines: dict[str, HandLine] = {}
         self._freed: set[str] = set()
         """Hands where the results of earlier drivers were acknowledged."""
+        self.claimed = asyncio.Event()
+        """Each live hand was asked once, and told its epoch if it can be reached."""
 
     async def settle(self, call_ids: tuple[str, ...]) -> None:
         """Give every call its result: in order on one hand, side by side on several.
@@ -103,6 +105,7 @@ class Calls:
         """
         while True:
             await self.claim_all()
+            self.claimed.set()
             await self._fleet.directory.wait_change(_LOOK)
 
     async def claim_all(self) -> None:

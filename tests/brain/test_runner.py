@@ -1,12 +1,16 @@
 """A drive: intent before, outcome after, and no event that is not true."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
+from brain import harness
+from brain.effects import Effect, Emit, Finish, HarnessType, Provision, ReadEvents, Sleep
 from brain.runner import Runner
 from brain.session.entries import New
+from brain.session.transcript import Transcript
 from carpal.errors import CarpalError
 from carpal.v1 import hand_pb2, session_pb2, types_pb2
 from tests.brain.said import Said, uses
@@ -179,6 +183,27 @@ async def test_no_hand_is_claimed_before_the_model_was_asked_unless_a_call_is_op
         model.gate.set()
         await running
     assert driven.hands.arms().index("claim") < driven.hands.arms().index("execute")
+
+
+@pytest.mark.parametrize(
+    "effect", [Sleep(0.0), Emit("session.status_running"), ReadEvents(), Provision("shell"), None]
+)
+async def test_a_harness_that_asks_the_model_nothing_claims_its_hands_all_the_same(
+    driven: Stage, model: Said, monkeypatch: pytest.MonkeyPatch, effect: Effect | None
+) -> None:
+    await driven.hand()
+
+    async def quiet(_: Transcript) -> AsyncGenerator[Effect, Any]:
+        if effect is not None:
+            yield effect
+            async with asyncio.timeout(WAIT):
+                while "claim" not in driven.hands.arms():
+                    yield Sleep(0.01)
+        yield Finish("end_turn")
+
+    monkeypatch.setattr(harness, "load", lambda name: HarnessType("1", quiet))
+    await run(driven, model)
+    assert "claim" in driven.hands.arms()
 
 
 async def test_a_claim_that_waits_does_not_hold_up_the_turn(driven: Stage, model: Said) -> None:
