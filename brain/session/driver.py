@@ -28,6 +28,10 @@ T = TypeVar("T")
 SessionStub: TypeAlias = "session_pb2_grpc.SessionAsyncStub"
 
 
+_PASSES = {Reason.STORE_FULL, Reason.CERTIFICATE_EXPIRED}
+"""Refusals that waiting ends: somebody frees disk space, and a certificate has a successor."""
+
+
 class Driver:
     """One session, while this brain holds its lease."""
 
@@ -96,17 +100,28 @@ class Driver:
         return last
 
     async def checkpoint(self, through: int) -> dict[str, Any] | None:
-        """The fold of the log up to a cut, for its event; None when it would be too large."""
-        return await self._waking.state(through)
+        """The fold of the log up to a cut, for its event; None when it would be too large.
+
+        Or when the log cannot be read: it is a convenience. STALE_EPOCH when the lease is over.
+        """
+        try:
+            return await self._waking.state(through, self.read)
+        except CarpalError as error:
+            if error.reason is Reason.STALE_EPOCH:
+                raise
+            log.warning("no checkpoint made", extra={"error": str(error)})
+            return None
 
     async def read(self, **which: Any) -> list[Entry]:
-        """A slice of the log, as `read_events` has it."""
-        return await read_events(self._stub, self.session_id, **which)
+        """A slice of the log, as `read_events` has it, however long sessiond is away."""
+        return await self.patiently(lambda stub: read_events(stub, self.session_id, **which))
 
     async def keep(self, data: bytes, media_type: str = "application/json") -> str:
-        """Put bytes where the log can name them; the blob's name in it, `sha256:…`."""
-        self.check_lease()
-        return await keep_blob(self._stub, self.workspace, data, media_type)
+        """Put bytes where the log can name them; the blob's name in it, `sha256:…`.
+
+        Waits for sessiond as an append does.
+        """
+        return await self.patiently(lambda stub: keep_blob(stub, self.workspace, data, media_type))
 
     async def patiently(self, ask: Callable[[SessionStub], Awaitable[T]]) -> T:
         """What sessiond answers, however long it is away. STALE_EPOCH when the lease is over."""
@@ -115,7 +130,9 @@ class Driver:
             self.check_lease()
             try:
                 return await ask(self._stub)
-            except Unreachable as error:
+            except CarpalError as error:
+                if not isinstance(error, Unreachable) and error.reason not in _PASSES:
+                    raise
                 log.info("sessiond is waited for", extra={"error": str(error)})
                 await asyncio.sleep(backoff.next())
 

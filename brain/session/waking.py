@@ -5,10 +5,11 @@ thousand events wakes as fast as one of a thousand.
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from brain.session.checkpoint import checkpoint, restored, usable
-from brain.session.entries import COMPACTED
+from brain.session.entries import COMPACTED, Entry
 from brain.session.store_reads import read_events
 from brain.session.transcript import Transcript
 from carpal.errors import CarpalError
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
+Read = Callable[..., Awaitable[list[Entry]]]
+"""A slice of the session's log, as `read_events` has it."""
 
 SHORT = 200
 """A log up to here is read whole: to look for a checkpoint would take longer."""
@@ -96,16 +99,16 @@ class Waking:
             after = found[-1].position if found else through
         return False
 
-    async def state(self, through: int) -> Json | None:
+    async def state(self, through: int, read: Read) -> Json | None:
         """The checkpoint of the log up to a cut; None when it would be too large.
 
-        Reads the log from the checkpoint before. Raises CarpalError.
+        Reads the log from the checkpoint before, by `read`, and raises what that does.
         """
         fold = Transcript(self._inherited)
         if self._base is not None and self._base["through"] <= through:
             fold = restored(self._base, self._inherited)
         while fold.head < through:
-            entries = await read_events(self._stub, self._session_id, after=fold.head, limit=1000)
+            entries = await read(after=fold.head, limit=1000)
             for entry in entries:
                 if entry.position <= through:
                     fold.apply(entry)

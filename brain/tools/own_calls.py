@@ -155,4 +155,4 @@ class OwnCalls:
 
     async def _slice(self, **which: Any) -> list[Entry]:
         """A slice of the log, however long sessiond is away. STALE_EPOCH when the lease is over."""
-        return await self._driver.patiently(lambda _: self._driver.read(**which))
+        return await self._driver.read(**which)

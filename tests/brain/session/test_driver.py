@@ -1,11 +1,14 @@
 """The driver's view: its own appends come back by the tail, and work stops when it should."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
+from brain.session.driver import Driver
 from brain.session.entries import New
-from carpal.errors import CarpalError, refuse
+from carpal.errors import CarpalError, Unreachable, refuse
 from carpal.status import Reason
 from tests.brain.stage import WAIT, Stage
 
@@ -80,3 +83,61 @@ async def test_whoever_gives_up_waiting_cancels_the_work(driven: Stage) -> None:
     with pytest.raises(asyncio.CancelledError):
         await doing
     assert cleaned.is_set()
+
+
+class Away:
+    """A sessiond that is away for the first requests of each kind, then the real one."""
+
+    def __init__(self, stub: Any, *refusals: Reason) -> None:
+        self._stub = stub
+        self._refusals = refusals
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        refused = self.asked.count(name)
+        self.asked.append(name)
+        if refused < len(self._refusals):
+            reason = self._refusals[refused]
+            raise (
+                Unreachable(reason, "away")
+                if reason is Reason.UNREACHABLE
+                else refuse(reason, "not now")
+            )
+        return getattr(self._stub, name)
+
+
+@pytest.mark.parametrize(
+    ("ask", "kind"),
+    [
+        (lambda driver: driver.read(limit=5), "GetEvents"),
+        (lambda driver: driver.checkpoint(2), "GetEvents"),
+        (lambda driver: driver.keep(b"{}"), "PutBlob"),
+    ],
+    ids=["read", "checkpoint", "keep"],
+)
+async def test_a_sessiond_that_is_away_for_a_moment_is_waited_for(
+    driven: Stage, ask: Callable[[Driver], Awaitable[object]], kind: str
+) -> None:
+    away = Away(driven.driver._stub, Reason.UNREACHABLE, Reason.STORE_FULL)
+    driven.driver._stub = away
+    async with asyncio.timeout(WAIT):
+        assert await ask(driven.driver)
+    assert away.asked == [kind] * 3
+
+
+async def test_nothing_is_waited_for_longer_than_the_lease_lasts(driven: Stage) -> None:
+    driven.driver._stub = Away(driven.driver._stub, *[Reason.UNREACHABLE] * 1000)
+    reading = asyncio.create_task(driven.driver.read())
+    await asyncio.sleep(0)
+    driven.driver.lease.lost.set()
+    async with asyncio.timeout(WAIT):
+        with pytest.raises(CarpalError) as caught:
+            await reading
+    assert caught.value.reason is Reason.STALE_EPOCH
+
+
+async def test_a_checkpoint_that_cannot_be_made_is_left_out_and_fails_nothing(
+    driven: Stage,
+) -> None:
+    driven.driver._stub = Away(driven.driver._stub, Reason.INTERNAL)
+    assert await driven.driver.checkpoint(2) is None
