@@ -4,11 +4,13 @@ import asyncio
 import json
 import statistics
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench.whole import SECONDS, Whole, seconds
 from brain.context import compact
 from brain.session.entries import COMPACTED
+from brain.session.store_reads import read_events
 from brain.session.waking import Waking
 from carpal.client import dial
 from carpal.identity import Role
@@ -79,13 +81,14 @@ async def _session(it: Whole, brain: "SessionAsyncStub", events: int, *, cut: bo
     lease = (await brain.AcquireLease(request, timeout=SECONDS)).lease
     head = await _append(brain, session_id, lease.epoch, 1, events - (_AFTER if cut else 0))
     if cut:
+        read = partial(read_events, brain, session_id)
         data = {
             "policy": compact.NAME,
             "kind": "summary",
             "through": head,
             "text": "What was said so far: " + "much. " * 200,
             "tokens_before": 150_000,
-            "state": await Waking(brain, session_id).state(head),
+            "state": await Waking(brain, session_id).state(head, read),
         }
         group = types_pb2.AppendGroup(sequence=1, session_id=session_id, epoch=lease.epoch)
         group.events.append(_new(COMPACTED, data))

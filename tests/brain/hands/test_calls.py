@@ -77,6 +77,15 @@ async def test_a_claim_carries_the_epoch_and_the_workspace(driven: Stage) -> Non
     )
 
 
+async def allow(driven: Stage, call_id: str) -> None:
+    """A person does, and the driver has seen it."""
+    said = {"tool_use_id": call_id, "result": "allow"}
+    head = driven.driver.transcript.head
+    await emit(driven.sessions, "sesn_1", "user.tool_confirmation", said)
+    await driven.driver.until(lambda t: t.head > head)
+    await asyncio.sleep(0)
+
+
 @pytest.mark.parametrize(
     ("asks", "approved"), [((2,), (2,)), ((1, 2), (2, 1))], ids=["the third", "the last one first"]
 )
@@ -105,14 +114,10 @@ async def test_calls_of_one_hand_run_in_order_also_once_a_person_allowed_some(
 
     driven.hands.script["execute"] = [wait]
     settling = asyncio.create_task(driven.settle(*ids))
-    calls = driven.driver.transcript.calls
     async with asyncio.timeout(WAIT):
         await begun.wait()
         for n in approved:
-            said = {"tool_use_id": ids[n], "result": "allow"}
-            await emit(driven.sessions, "sesn_1", "user.tool_confirmation", said)
-            await driven.driver.until(lambda t, n=n: calls[ids[n]].decision is not None)
-            await asyncio.sleep(0)
+            await allow(driven, ids[n])
         go_on.set()
         await settling
     assert [each.call_id for each in driven.hands.asked_for("execute")] == ids

@@ -8,7 +8,7 @@ import pytest
 
 from brain.session.driver import Driver
 from brain.session.entries import New
-from carpal.errors import CarpalError, Unreachable, refuse
+from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from tests.brain.stage import WAIT, Stage
 
@@ -93,16 +93,16 @@ class Away:
         self._refusals = refusals
         self.asked: list[str] = []
 
+    def takes_the_place_in(self, driver: Driver) -> None:
+        """It is asked from now on."""
+        vars(driver)["_stub"] = self
+
     def __getattr__(self, name: str) -> Any:
         refused = self.asked.count(name)
         self.asked.append(name)
         if refused < len(self._refusals):
             reason = self._refusals[refused]
-            raise (
-                Unreachable(reason, "away")
-                if reason is Reason.UNREACHABLE
-                else refuse(reason, "not now")
-            )
+            raise refuse(reason, "not now")
         return getattr(self._stub, name)
 
 
@@ -119,14 +119,14 @@ async def test_a_sessiond_that_is_away_for_a_moment_is_waited_for(
     driven: Stage, ask: Callable[[Driver], Awaitable[object]], kind: str
 ) -> None:
     away = Away(driven.driver._stub, Reason.UNREACHABLE, Reason.STORE_FULL)
-    driven.driver._stub = away
+    away.takes_the_place_in(driven.driver)
     async with asyncio.timeout(WAIT):
         assert await ask(driven.driver)
     assert away.asked == [kind] * 3
 
 
 async def test_nothing_is_waited_for_longer_than_the_lease_lasts(driven: Stage) -> None:
-    driven.driver._stub = Away(driven.driver._stub, *[Reason.UNREACHABLE] * 1000)
+    Away(driven.driver._stub, *[Reason.UNREACHABLE] * 1000).takes_the_place_in(driven.driver)
     reading = asyncio.create_task(driven.driver.read())
     await asyncio.sleep(0)
     driven.driver.lease.lost.set()
@@ -139,5 +139,5 @@ async def test_nothing_is_waited_for_longer_than_the_lease_lasts(driven: Stage) 
 async def test_a_checkpoint_that_cannot_be_made_is_left_out_and_fails_nothing(
     driven: Stage,
 ) -> None:
-    driven.driver._stub = Away(driven.driver._stub, Reason.INTERNAL)
+    Away(driven.driver._stub, Reason.INTERNAL).takes_the_place_in(driven.driver)
     assert await driven.driver.checkpoint(2) is None
