@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from brain.budget import Amounts, reservation
+from brain.context.differing import differing
 from brain.context.request import canonical, digest_of
 from brain.effects import CallModel, Failed, Finish, Json, Replied
 from brain.models import features, media
@@ -49,6 +50,8 @@ class ModelCalls:
         self._model = model
         self._harness = harness
         self._answering = answering
+        self._before: tuple[str, Json] | None = None
+        """Of the last reply that no policy makes again: its start's id, and its request."""
 
     async def call(self, effect: CallModel) -> Replied | Failed | Finish:
         """Call it once; what came of it is in the log, and is given back.
@@ -74,6 +77,8 @@ class ModelCalls:
         start = await self._start(effect, body, reserve)
         point("brain.context.request.before_started")
         await self._driver.append(New("span.model_request_start", start, id=request_id))
+        if given and effect.purpose == "reply":
+            self._before = request_id, effect.request
         point("brain.context.request.started")
         self._tell(pb.WatchResponse(phase=pb.Phase(name="model", detail=str(start["model"]))))
 
@@ -119,8 +124,19 @@ class ModelCalls:
         if effect.covers:
             start["covers"] = effect.covers
         if effect.policy.startswith(GIVEN):
-            start["request_blob"] = await self._driver.keep(body)
+            start |= await self._kept(effect, body)
         return start
+
+    async def _kept(self, effect: CallModel, body: bytes) -> Json:
+        """Where a request that no policy makes again is kept: of a long turn what is new in it."""
+        if self._before is not None and effect.purpose == "reply":
+            before_id, before = self._before
+            if (found := differing(effect.request, before)) is not None:
+                differs, shared = found
+                base = {"model_request_start_id": before_id, "messages": shared}
+                blob = await self._driver.keep(canonical(differs))
+                return {"request_blob": blob, "request_base": base}
+        return {"request_blob": await self._driver.keep(body)}
 
     def _lacks(self, effect: CallModel) -> set[str]:
         """What the log says is not to be asked of a model."""

@@ -1,6 +1,5 @@
 """`carpal session request` and `replay`: what a log proves of its model calls and harness."""
 
-import hashlib
 import json
 import sys
 from contextlib import aclosing
@@ -9,6 +8,7 @@ from pathlib import Path
 import click
 
 from brain import harness
+from brain.recorded.kept import from_blobs
 from brain.recorded.rebuilt import Rebuilt, rebuild
 from brain.recorded.recording import Asked, Recording
 from brain.recorded.replay import Replay, Replayed
@@ -98,16 +98,14 @@ def _chosen(asked: list[Asked], number: int, session_id: str) -> Asked:
 
 
 async def _rebuilt(operator: Operator, recording: Recording, asked: Asked) -> Rebuilt:
-    """By its policy, or from the blob that holds what no policy makes again."""
-    blob = asked.start.data.get("request_blob")
-    if not isinstance(blob, str):
+    """By its policy, or from the blobs that hold what no policy makes again."""
+    if not isinstance(asked.start.data.get("request_blob"), str):
         return rebuild(recording, asked)
-    kept = bytearray()
-    async for piece in content(operator, blob.removeprefix("sha256:")):
-        kept += piece
-    sha256 = hashlib.sha256(kept).hexdigest()
-    same = sha256 == asked.sha256
-    return Rebuilt(bytes(kept), sha256, same, "" if same else f"the blob {blob} is another")
+
+    async def blob(digest: str) -> bytes:
+        return b"".join([piece async for piece in content(operator, digest)])
+
+    return await from_blobs(recording, asked, blob)
 
 
 def _show(asked: Asked, rebuilt: Rebuilt, out: Path | None, *, as_json: bool) -> None:

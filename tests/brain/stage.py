@@ -189,13 +189,14 @@ class Stage:
 
     async def kinds(self) -> list[str]:
         """The types of the log's events."""
-        return [event.type for event in await self._events()]
+        return [event.type for event in await self.events()]
 
     async def datas(self) -> list[dict[str, Any]]:
         """The data of the log's events; of a redacted one nothing."""
-        return [json.loads(event.data or b"{}") for event in await self._events()]
+        return [json.loads(event.data or b"{}") for event in await self.events()]
 
-    async def _events(self) -> list[types_pb2.Event]:
+    async def events(self) -> list[types_pb2.Event]:
+        """The log's events."""
         stub = await self.sessions.operator()
         request = session_pb2.GetEventsRequest(session_id=self.driver.session_id, limit=1000)
         return list((await stub.GetEvents(request, timeout=WAIT)).events)

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from brain.context.request import canonical
-from brain.effects import CallModel, Failed, Replied
+from brain.effects import CallModel, Failed, Purpose, Replied
 from brain.model_calls import ModelCalls
 from brain.models.model import Model
 from brain.models.settings import Provider
+from brain.recorded.kept import from_blobs
+from brain.recorded.recording import Recording
+from brain.session.log import entry_of
+from tests.brain.said import Said
 from tests.brain.stage import Stage
 from tests.model_endpoint import Endpoint, endpoint
 
@@ -71,3 +75,44 @@ async def test_what_is_kept_of_it_is_what_was_sent(driven: Stage, service: Endpo
     assert [start["request_sha256"] for start in starts] == [digest]
     assert starts[0]["request_blob"] == f"sha256:{digest}"
     assert json.loads(canonical(sent)) == sent
+
+
+async def test_what_a_long_turn_keeps_of_its_requests_grows_as_it_does_and_makes_each_again(
+    driven: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs: dict[str, bytes] = {}
+    keep = driven.driver.keep
+
+    async def kept(data: bytes) -> str:
+        name = await keep(data)
+        blobs[name.removeprefix("sha256:")] = data
+        return name
+
+    monkeypatch.setattr(driven.driver, "keep", kept)
+    model = Said()
+    calls = ModelCalls(driven.driver, driven.hub, model, "odd/1")
+    said: list[dict[str, Any]] = []
+    sizes = []
+    for number in range(12):
+        said.append({"role": "user", "content": [{"type": "text", "text": f"{number} " * 900}]})
+        purpose: Purpose = "aside" if number % 4 == 3 else "reply"
+        request = {**GIVEN, "messages": [*said], "temperature": number // 5}
+        effect = CallModel(request, "given/1", driven.driver.transcript.head, purpose=purpose)
+        await calls.call(effect)
+        if purpose == "reply":
+            sizes.append(len(blobs[list(blobs)[-1]]))
+    # One or two messages each: an aside is kept whole, and nothing goes on from it.
+    assert max(sizes) < 3 * sizes[0]
+    recording = Recording([entry_of(event) for event in await driven.events()], 0)
+
+    async def blob(digest: str) -> bytes:
+        return blobs[digest]
+
+    for asked, sent in zip(recording.asked(), model.requests, strict=True):
+        rebuilt = await from_blobs(recording, asked, blob)
+        assert (rebuilt.same, rebuilt.why) == (True, "")
+        assert json.loads(rebuilt.body) == sent
+    last = recording.asked()[-2]
+    blobs[str(recording.asked()[0].start.data["request_blob"]).removeprefix("sha256:")] = b"{}"
+    rebuilt = await from_blobs(recording, last, blob)
+    assert (rebuilt.same, "is another" in rebuilt.why) == (False, True)
