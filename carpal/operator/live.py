@@ -19,7 +19,8 @@ from carpal.operator.events import (
     text_in,
 )
 from carpal.operator.excerpt import unseen
-from carpal.operator.timeline import call_summary, duration, remarks, result_summary
+from carpal.operator.timeline import call_summary, duration, remarks, result_summary, shorten
+from carpal.operator.waiting import counts, waits
 from carpal.v1 import orchestrator_pb2, types_pb2
 
 SETTLED = 0.25
@@ -59,7 +60,9 @@ class _Output:
 class Live:
     """What to write for each event and moment, in the order they come."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: int = 0) -> None:
+        """`own`: the viewer's own message is at this position; of later ones each is a line."""
+        self._own = own
         self._written: dict[str, str] = {}
         """Text shown as deltas and not yet seen in the log, by model request."""
         self._screens: dict[str, Printable] = {}
@@ -77,6 +80,8 @@ class Live:
         self._outputs: dict[str, _Output] = {}
         self._calls: dict[str, tuple[float, str]] = {}
         """When the open calls began, and what they are."""
+        self._waiting: set[str] = set()
+        """Those that a person has not decided."""
         self._driver = ""
         self._at_line_start = True
         self._writer = ""
@@ -165,7 +170,24 @@ class Live:
 
     def _call(self, event: types_pb2.Event, data: dict[str, Any]) -> str:
         self._calls[event.id] = (_seconds(event), call_summary(data))
+        if waits(data):
+            self._waiting.add(event.id)
         return self._line(f"[{call_summary(data)}]")
+
+    def _confirmed(self, event: types_pb2.Event, data: dict[str, Any]) -> str:
+        # It begins with a person's word: what it waited for that is none of its time.
+        call = str(data.get("tool_use_id"))
+        if call in self._waiting and counts(event, data):
+            self._waiting.discard(call)
+            if call in self._calls:
+                self._calls[call] = (_seconds(event), self._calls[call][1])
+        return ""
+
+    def _said(self, event: types_pb2.Event, data: dict[str, Any]) -> str:
+        if event.position <= self._own:
+            return ""
+        who = appender(event)[1] or "somebody"
+        return self._line(f"[message from {who}: {shorten(text_in(data))}]")
 
     def _result(self, event: types_pb2.Event, data: dict[str, Any]) -> str:
         call = str(data.get("tool_use_id"))
@@ -223,6 +245,8 @@ class Live:
         "hand.provision_failed": _hand,
         "session.error": _error,
         "user.interrupt": _interrupt,
+        "user.message": _said,
+        "user.tool_confirmation": _confirmed,
     }
 
 

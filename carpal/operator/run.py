@@ -27,6 +27,8 @@ from carpal.v1 import session_pb2, types_pb2
 
 INTERRUPT_SECONDS = 15.0
 """How long a session may take to go idle after Ctrl-C before we leave it."""
+_TASK_AT = 2
+"""Position of the task: it follows the agent."""
 _TITLE = 80
 """Characters of the task that become the session's title."""
 
@@ -148,8 +150,8 @@ class _Run:
         )
 
     async def _see_through(self, operator: Operator, stop: asyncio.Event) -> None:
-        screen = LiveScreen(quiet=self.as_json)
-        turn = Turn(message=2)
+        screen = LiveScreen(quiet=self.as_json, own=_TASK_AT)
+        turn = Turn(message=_TASK_AT)
         async with asyncio.TaskGroup() as group:
             following = group.create_task(self._follow(operator, screen, turn))
             await process.until_stopped(stop, following)

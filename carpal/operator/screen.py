@@ -24,12 +24,15 @@ def notice_missing(hands: Mapping[str, str]) -> None:
 
 
 class LiveScreen:
-    """Output as it comes; the timeline is kept for afterwards. `quiet` shows neither."""
+    """Output as it comes; the timeline is kept for afterwards. `quiet` shows neither.
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    `own`: position of the message that the person at the screen sent.
+    """
+
+    def __init__(self, *, quiet: bool = False, own: int = 0) -> None:
         self.lines: list[Line] = []
         self._quiet = quiet
-        self._live = Live()
+        self._live = Live(own)
         self._timeline = Timeline()
 
     def event(self, event: types_pb2.Event) -> None:

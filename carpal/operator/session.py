@@ -169,7 +169,7 @@ def send(*, found: Found, session_id: str, text: str, wait: bool, as_json: bool)
         if not wait:
             _say_sent(event, as_json=as_json)
             return DONE
-        turn, screen = Turn(event.position), LiveScreen(quiet=as_json)
+        turn, screen = Turn(event.position), LiveScreen(quiet=as_json, own=event.position)
         await follow(operator, session_id, screen, until=turn.take, after=event.position)
         click.echo(json.dumps(turn.report(session_id)) if as_json else turn.stop_reason)
         notice_missing(turn.missing_hands)

@@ -20,6 +20,7 @@ from carpal.operator.events import (
     time_of,
 )
 from carpal.operator.excerpt import without_remark
+from carpal.operator.waiting import counts, waits
 from carpal.v1 import types_pb2
 
 CONTENT_WIDTH = 88
@@ -121,6 +122,8 @@ class Timeline:
         self._start: datetime | None = None
         self._began: dict[str, datetime] = {}
         """By id of the event or hand that something later refers to."""
+        self._waiting: set[str] = set()
+        """Calls that a person has not decided."""
         self._driver = ""
 
     def lines(self, event: types_pb2.Event) -> list[Line]:
@@ -152,8 +155,19 @@ class Timeline:
             what = "created"
         if event.type == "hand.provision_requested":
             self._began[str(data.get("hand_id"))] = now
+        self._person(event, data, now)
         began = self._began.get(str(data.get(_BEGUN_BY.get(event.type, ""))))
         return Line(at, what, content, (now - began).total_seconds() if began else None)
+
+    def _person(self, event: types_pb2.Event, data: dict[str, Any], now: datetime) -> None:
+        """A call that a person must allow begins with their word."""
+        if event.type == "agent.tool_use" and waits(data):
+            self._waiting.add(event.id)
+        call = str(data.get("tool_use_id"))
+        decided = event.type == "user.tool_confirmation" and counts(event, data)
+        if decided and call in self._waiting:
+            self._waiting.discard(call)
+            self._began[call] = now
 
 
 _BEGUN_BY = {
@@ -195,9 +209,47 @@ def _answered(data: dict[str, Any]) -> tuple[str, str]:
         said = error.get("message") if isinstance(error, dict) else error
         return "model failed", str(said or "no answer")
     usage = usage_summary(object_in(data, "model_usage"))
+    if "reply" in data:  # to a question of the harness's own; it ends no turn
+        return "model answered", f"what it was asked, {usage}"
     reason = data.get("stop_reason")
     said = _STOPS.get(str(reason), str(reason))
     return "model answered", f"{said}, {usage}" if reason else usage
+
+
+_PURPOSES = {"compaction": "a summary", "aside": "something beside the conversation"}
+"""What the model is asked for when it is no reply."""
+_CUTS = {
+    "summary": "a summary stands for",
+    "note": "a note of the model's stands for",
+    "omitted": "left out, and nobody summarised it:",
+}
+
+
+def _asked(data: dict[str, Any]) -> tuple[str, str]:
+    model, purpose = str(data.get("model", "?")), str(data.get("purpose", "reply"))
+    more = "" if purpose == "reply" else f" for {_PURPOSES.get(purpose, purpose)}"
+    return "model asked", model + more
+
+
+def _compacted(data: dict[str, Any]) -> tuple[str, str]:
+    how = _CUTS.get(str(data.get("kind")), "a text stands for")
+    before = data.get("tokens_before")
+    size = f" ({before} tokens before)" if before is not None else ""
+    return "window cut", f"{how} positions 1 to {data.get('through', '?')}{size}"
+
+
+def _fallback(data: dict[str, Any]) -> tuple[str, str]:
+    return "other model", f"{data.get('to', '?')} in place of {data.get('from', '?')}"
+
+
+def _missing(data: dict[str, Any]) -> tuple[str, str]:
+    where = data.get("model") or data.get("provider") or "the provider"
+    return "goes without", f"{data.get('feature', '?')}, which {where} lacks"
+
+
+def _loaded(data: dict[str, Any]) -> tuple[str, str]:
+    names = data.get("names")
+    return "tools loaded", ", ".join(map(str, names)) if isinstance(names, list) else "?"
 
 
 def _tools(data: dict[str, Any]) -> tuple[str, str]:
@@ -248,8 +300,18 @@ _TELL: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "user.tool_confirmation": _confirmed,
     "user.interrupt": lambda data: ("interrupt", "by a person"),
     "user.save": lambda data: ("save asked for", str(data.get("hand") or "")),
+    "system.message": lambda data: ("system message", text_in(data)),
+    "context.harness": lambda data: (
+        "harness",
+        f"{data.get('name', '?')} {data.get('version', '')}".rstrip(),
+    ),
     "context.tools": _tools,
-    "span.model_request_start": lambda data: ("model asked", str(data.get("model", "?"))),
+    "context.tools_loaded": _loaded,
+    "context.fallback_model": _fallback,
+    "context.feature_missing": _missing,
+    "context.media_refused": lambda data: ("media refused", str(data.get("reason", ""))),
+    "agent.thread_context_compacted": _compacted,
+    "span.model_request_start": _asked,
     "span.model_request_end": _answered,
     "agent.thinking": lambda data: ("thinking", text_in(data)),
     "agent.message": lambda data: ("says", text_in(data)),

@@ -46,7 +46,12 @@ class Asked:
         return printable(f"{self.hand}: {self.name} {said[:_SHOWN]}{more}")
 
 
-def _counts(event: types_pb2.Event, data: dict[str, Any]) -> bool:
+def waits(data: dict[str, Any]) -> bool:
+    """Whether a call, by the data of its `agent.tool_use`, waits for a person."""
+    return data.get("evaluated_permission") not in ("allow", "deny")
+
+
+def counts(event: types_pb2.Event, data: dict[str, Any]) -> bool:
     """Whether a confirmation is a person's word."""
     return is_of_role(event.source, "operator") and data.get("result") in ("allow", "deny")
 
@@ -68,12 +73,12 @@ class Calls:
         """Look at the next event."""
         data = data_of(event)
         match event.type:
-            case "agent.tool_use" if data.get("evaluated_permission") not in ("allow", "deny"):
+            case "agent.tool_use" if waits(data):
                 name, hand = str(data.get("name", "?")), str(data.get("hand", "?"))
                 self._asked[event.id] = Asked(event.id, hand, name, data.get("input"))
             case "agent.tool_result":
                 self._end(data.get("tool_use_id"), "has its result")
-            case "user.tool_confirmation" if _counts(event, data):
+            case "user.tool_confirmation" if counts(event, data):
                 word = "allowed" if data["result"] == "allow" else "denied"
                 why = f"was {word} at position {event.position}"
                 self._end(data.get("tool_use_id"), why)

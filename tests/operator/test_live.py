@@ -49,7 +49,7 @@ def result(log: Log, words: str, source: str = BRAIN) -> types_pb2.Event:
 
 
 def test_without_moments_the_log_says_it_all() -> None:
-    live = Live()
+    live = Live(own=2)
     shown = "".join(live.event(event) for event in finished_turn().events)
     assert shown == (
         "I will run it.\n"
@@ -273,3 +273,26 @@ def test_a_flood_is_shown_up_to_what_its_result_has_of_the_beginning_and_then_it
     assert live.event(result(log, text_of_it)) == (
         "[1868928 bytes omitted]\n" + "y\n" * 20 + "[ok]\n"
     )
+
+
+def test_a_message_that_another_terminal_sends_is_a_line_and_the_viewers_own_is_none() -> None:
+    live, log = Live(own=1), Log()
+    assert live.event(log.add("user.message", text("fix it"), source=OPERATOR)) == ""
+    asked(live)
+    live.moment(delta("r", "I will"))
+    assert (
+        live.event(log.add("user.message", text("in green\nplease"), source=OPERATOR))
+        == "\n[message from ann: in green (+1 line)]\n"
+    )
+
+
+def test_the_time_that_a_call_waits_for_a_person_is_none_of_its_own() -> None:
+    live, log = Live(), Log()
+    call = {"name": "bash", "hand": "shell", "evaluated_permission": "ask"}
+    live.event(log.add("agent.tool_use", call, event_id="c"))
+    word = {"tool_use_id": "c", "result": "allow"}
+    live.event(log.add("user.tool_confirmation", word, source=BRAIN, after=1.0))
+    live.event(log.add("user.tool_confirmation", word, source=OPERATOR, after=10.0))
+    live.event(log.add("user.tool_confirmation", word, source=OPERATOR, after=0.5))
+    shown = live.event(log.add("agent.tool_result", {"tool_use_id": "c"}, after=0.7))
+    assert shown.endswith("[ok, 1.2 s]\n")

@@ -3,7 +3,7 @@
 from inline_snapshot import snapshot
 
 from carpal.operator.timeline import call_summary, duration, shorten, timeline
-from tests.operator.log import OTHER_BRAIN, Log, finished_turn, text
+from tests.operator.log import OPERATOR, OTHER_BRAIN, Log, finished_turn, text
 
 
 def test_a_finished_turn_reads_as_a_story() -> None:
@@ -85,3 +85,35 @@ def test_a_call_is_told_by_what_matters_most_of_its_input() -> None:
     ):
         data = {"hand": "h", "name": name, "input": given}
         assert call_summary(data) == f"h: {name}  {said}"
+
+
+def test_a_cut_of_the_window_reads_as_one_and_ends_no_turn() -> None:
+    log = Log()
+    log.add("context.harness", {"name": "tool_loop", "version": "2"})
+    start = {"model": "m", "purpose": "compaction", "covers": 7}
+    log.add("span.model_request_start", start, event_id="r")
+    said = {"content": [], "stop_reason": "end_turn"}
+    end = {"model_request_start_id": "r", "stop_reason": "end_turn", "reply": said}
+    log.add("span.model_request_end", end, after=2.0)
+    cut = {"kind": "summary", "through": 7, "text": "S", "state": {}, "tokens_before": 9000}
+    log.add("agent.thread_context_compacted", cut)
+    log.add("agent.thread_context_compacted", {"kind": "omitted", "through": 9, "text": "S"})
+    assert "\n".join(str(line) for line in timeline(log.events)) == snapshot("""\
+    0.000  brain           brain-1 takes the session
+    0.000  harness         tool_loop 2
+    0.100  model asked     m for a summary
+    2.100  model answered  what it was asked, 0 tokens in, 0 out (2.0 s)
+    2.200  window cut      a summary stands for positions 1 to 7 (9000 tokens before)
+    2.300  window cut      left out, and nobody summarised it: positions 1 to 9\
+""")
+
+
+def test_the_time_that_a_call_waits_for_a_person_is_none_of_its_own() -> None:
+    log = Log()
+    call = {"name": "bash", "hand": "shell", "evaluated_permission": "ask"}
+    log.add("agent.tool_use", call, event_id="c")
+    word = {"tool_use_id": "c", "result": "allow"}
+    log.add("user.tool_confirmation", word, source=OPERATOR, after=11.0)
+    log.add("user.tool_confirmation", word, source=OPERATOR, after=0.5)
+    log.add("agent.tool_result", {"tool_use_id": "c", "outcome": "ok"}, after=0.7)
+    assert timeline(log.events)[-1].took == 1.2
