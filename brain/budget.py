@@ -2,14 +2,16 @@
 
 Every request reserves before it is sent, in its `span.model_request_start`, the
 most it may take. Its outcome gives back what was not used. A request whose
-driver died, or whose answer was cut off, is charged all it had reserved: nobody
-knows what it cost. So what is spent is never more than the limit, but for an
-estimate of the input's size that was too low.
+driver died, or whose answer was cut off, is charged all it had reserved, and so
+is any count that its answer did not give: nobody knows what it cost. So what is
+spent is never more than the limit, but for an estimate of the input's size that
+was too low.
 """
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 Json = dict[str, Any]
 Amounts = dict[str, int]
@@ -17,6 +19,11 @@ Amounts = dict[str, int]
 
 LIMITS = ("model_requests", "input_tokens", "output_tokens")
 """Tokens of the input are all that the model read, from a cache too."""
+READ = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+"""The API's counts of the input; the last two need not be there."""
+WRITTEN = "output_tokens"
+COUNT_MAX = 2**53
+"""No count is as large, and no other reader of JSON would read one as it is."""
 _BYTES_PER_TOKEN = 3
 """Low, so that most text has fewer tokens than is reserved."""
 _MEDIA_TOKENS = 2_000
@@ -33,11 +40,9 @@ class Budget:
     spent: Amounts = field(default_factory=dict)
 
     def agree(self, limits: Any) -> None:
-        """The agent says its limits. What is none is passed over: the agent is checked whole."""
-        try:
-            self.limits = read_amounts(limits or {})
-        except (TypeError, ValueError):
-            self.limits = {}
+        """The agent says its limits. What is none changes nothing: the agent is checked whole."""
+        with contextlib.suppress(TypeError, ValueError):
+            self.limits = read_amounts({} if limits is None else limits)
 
     def change(self, patch: Any) -> None:
         """Limits are raised or lowered; null takes one away. ValueError and TypeError for none."""
@@ -92,20 +97,31 @@ def _media(value: Any) -> Iterator[Json]:
             yield from _media(value.get(key))
 
 
-def cost(usage: Mapping[str, Any]) -> Amounts:
-    """What a request took, by the API's `usage`."""
-    read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+def cost(usage: Mapping[str, Any], reserved: Amounts) -> Amounts:
+    """What a request took, by the API's `usage`: no less than that, and what is not known, all."""
+    known = [_count(usage, name) or 0 for name in READ]
+    odd = any(usage.get(name) is not None and not is_count(usage[name]) for name in READ)
+    taken = sum(known)
+    if odd or usage.get(READ[0]) is None:
+        taken = max(taken, reserved.get("input_tokens", 0))
+    written = _count(usage, WRITTEN)
     return {
         "model_requests": 1,
-        "input_tokens": sum(_count(usage, key) for key in read),
-        "output_tokens": _count(usage, "output_tokens"),
+        "input_tokens": taken,
+        "output_tokens": reserved.get("output_tokens", 0) if written is None else written,
     }
+
+
+def is_count(value: Any) -> TypeGuard[int]:
+    """Whether it is a number of tokens."""
+    return type(value) is int and 0 <= value < COUNT_MAX
 
 
 def outcome(end: Json, reserved: Amounts) -> Amounts:
     """What a request is charged, by its `span.model_request_end`."""
-    if usage := end.get("model_usage"):
-        return cost(usage)
+    usage = end.get("model_usage")
+    if isinstance(usage, dict):
+        return cost(usage, reserved)
     if end.get("is_error") and (end.get("error") or {}).get("type") not in _MAY_HAVE_COST:
         return {"model_requests": 1}
     return dict(reserved)
@@ -127,6 +143,6 @@ def add(spent: Amounts, more: Amounts, times: int = 1) -> None:
         spent[name] = spent.get(name, 0) + times * value
 
 
-def _count(usage: Mapping[str, Any], key: str) -> int:
+def _count(usage: Mapping[str, Any], key: str) -> int | None:
     value = usage.get(key)
-    return value if type(value) is int and value > 0 else 0
+    return value if is_count(value) else None

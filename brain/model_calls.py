@@ -219,7 +219,7 @@ def _failed(request_id: str, failed: Failed) -> New:
     if failed.retry_after is not None:
         error["retry_after"] = failed.retry_after
     end: Json = {"model_request_start_id": request_id, "is_error": True, "error": error}
-    if failed.usage:
+    if failed.usage is not None:
         end["model_usage"] = failed.usage
     return New("span.model_request_end", end)
 

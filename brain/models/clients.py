@@ -14,9 +14,11 @@ from typing import Any
 import anthropic
 import httpx2
 
+from brain.models.bounds import bound
 from brain.models.reading import Unreadable
 from brain.models.settings import Provider
 from brain.models.token_command import TokenCommand, TokenError
+from brain.models.unsaid import Unsaid, without_paths
 
 Client = anthropic.AsyncAnthropic | anthropic.AsyncAnthropicBedrock | anthropic.AsyncAnthropicVertex
 """Foundry's is one of the first kind."""
@@ -28,7 +30,14 @@ _PACKAGES = {"bedrock": ("boto3",), "vertex": ("google.auth", "requests")}
 
 
 class Unusable(Exception):
-    """A provider's settings lead to no client; the message says what to do."""
+    """A provider's settings lead to no client; the message says what to do.
+
+    It is for the log, and names no path: `where` does, for the brain's own.
+    """
+
+    def __init__(self, message: str, where: str = "") -> None:
+        super().__init__(message)
+        self.where = where
 
 
 @dataclass(eq=False)
@@ -38,23 +47,29 @@ class Made:
     client: Client
     stamp: tuple[int, ...]
     """When the files it read were changed."""
+    unsaid: Unsaid
+    """What was shown to the service, and must not be in a log."""
     calls: int = 0
     """Under way."""
 
 
 def stamp(provider: Provider) -> tuple[int, ...]:
     """Changes when a certificate was renewed. Raises Unusable when a file is not there."""
-    try:
-        return tuple(path.stat().st_mtime_ns for path in provider.files())
-    except OSError as error:
-        raise Unusable(f"{error.filename}: {error.strerror}") from None
+    found = []
+    for setting, path in provider.files().items():
+        try:
+            found.append(path.stat().st_mtime_ns)
+        except OSError as error:
+            raise Unusable(f"{setting}: {error.strerror}", str(path)) from None
+    return tuple(found)
 
 
 def make(name: str, provider: Provider) -> Made:
     """A client of a provider. Raises Unusable, and `identity_errors`."""
     _check_packages(provider.kind)
     at = stamp(provider)
-    http = _http(provider)
+    unsaid = Unsaid()
+    http = _http(provider, unsaid)
     common: dict[str, Any] = {
         "max_retries": 0,
         "http_client": http,
@@ -62,9 +77,9 @@ def make(name: str, provider: Provider) -> Made:
         "base_url": provider.base_url or None,
     }
     try:
-        return Made(_client(provider, common), at)
+        return Made(_client(provider, common), at, unsaid)
     except (ValueError, anthropic.AnthropicError) as error:
-        raise Unusable(f"provider {name!r}: {error}") from None
+        raise Unusable(f"provider {name!r}: {without_paths(str(error))}", str(error)) from None
 
 
 def _client(provider: Provider, common: dict[str, Any]) -> Client:
@@ -141,8 +156,8 @@ class _Token(httpx2.Auth):
         return token
 
 
-def _http(provider: Provider) -> httpx2.AsyncClient:
-    """The connections: TLS as the settings say, every wait bounded."""
+def _http(provider: Provider, unsaid: Unsaid) -> httpx2.AsyncClient:
+    """The connections: TLS as the settings say, every wait and every answer bounded."""
     timeout = httpx2.Timeout(
         connect=provider.connect_timeout,
         read=provider.first_timeout,
@@ -150,7 +165,11 @@ def _http(provider: Provider) -> httpx2.AsyncClient:
         pool=provider.first_timeout,
     )
 
+    async def asked(request: httpx2.Request) -> None:
+        unsaid.saw(request.headers)
+
     async def answered(response: httpx2.Response) -> None:
+        bound(response, aws=provider.kind == "bedrock")
         # The headers are there: from here on it is a stream that may not stand still.
         response.request.extensions["timeout"]["read"] = provider.idle_timeout
 
@@ -165,7 +184,12 @@ def _http(provider: Provider) -> httpx2.AsyncClient:
     if provider.files():
         more["verify"] = _tls(provider)
     return anthropic.DefaultAsyncHttpxClient(
-        timeout=timeout, event_hooks={"response": [answered]}, **more
+        timeout=timeout,
+        headers={"accept-encoding": "identity"},
+        # What a request holds is for nobody but the host that the settings name.
+        follow_redirects=False,
+        event_hooks={"request": [asked], "response": [answered]},
+        **more,
     )
 
 
@@ -173,18 +197,18 @@ def _tls(provider: Provider) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=provider.ca_bundle or None)
     except (OSError, ssl.SSLError) as error:
-        raise Unusable(f"ca_bundle {provider.ca_bundle}: {_why(error)}") from None
+        raise Unusable(f"ca_bundle: {_why(error)}", provider.ca_bundle) from None
     if provider.client_certificate:
         try:
             context.load_cert_chain(provider.client_certificate, provider.client_key or None)
         except (OSError, ssl.SSLError) as error:
-            where = f"client_certificate {provider.client_certificate}"
-            raise Unusable(f"{where}: {_why(error)}") from None
+            where = f"{provider.client_certificate} {provider.client_key}".strip()
+            raise Unusable(f"client_certificate: {_why(error)}", where) from None
     return context
 
 
 def _why(error: OSError) -> str:
-    return error.strerror or str(error)
+    return without_paths(error.strerror or str(error))
 
 
 def _check_packages(kind: str) -> None:

@@ -70,6 +70,9 @@ def of_status(
 
 def _of_status(status: int, kind: str, message: str, request: Json) -> Failed:
     message = _short(message) or f"HTTP {status}"
+    if 300 <= status < 400:
+        why = "a redirect, which is not followed: check base_url"
+        return Failed(kinds.PROVIDER, why, retryable=False, status=status)
     if status in (400, 413, 422) and _TOO_LONG.search(message):
         return Failed(kinds.CONTEXT, message, retryable=False, status=status)
     if status in (400, 422):

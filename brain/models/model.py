@@ -6,8 +6,9 @@ harness's, so that each attempt is in the log.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -19,8 +20,12 @@ from brain.models import clients, failures, features
 from brain.models.clients import Client, Made, Unusable
 from brain.models.reading import Delta, Reading, Unreadable
 from brain.models.settings import Provider, read_providers
+from brain.models.unsaid import Unsaid, without_paths
 from brain.session import model_kinds as kinds
+from brain.text import clean
 from brain.turnstile import Turnstile
+
+log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
@@ -63,8 +68,8 @@ class Model:
         self._made: dict[str, list[Made]] = {}
         self._making = asyncio.Lock()
         self._turnstile = Turnstile(_EACH_PASS)
-        self._old: list[Client] = []
-        """Made from certificates that were renewed since; calls may still be under way."""
+        self._old: list[Made] = []
+        """Made from certificates that were renewed since, with calls under way."""
 
     @staticmethod
     async def warm() -> None:
@@ -91,8 +96,8 @@ class Model:
     async def close(self) -> None:
         """Close connections."""
         row = [made for each in self._made.values() for made in each]
-        for client in (*self._old, *(made.client for made in row)):
-            await client.close()
+        for made in (*self._old, *row):
+            await made.client.close()
         self._made, self._old = {}, []
 
     async def why_not(self) -> str:
@@ -100,10 +105,10 @@ class Model:
         try:
             made = await self._client(self._default)
         except Unusable as error:
-            return str(error)
+            return f"{error} ({error.where})" if error.where else str(error)
         except clients.identity_errors(self._providers[self._default].kind) as error:
             return str(error)
-        return "" if clients.has_identity(made.client) else _NO_KEY
+        return "" if clients.has_identity(made.client) else _no_key(self._default)
 
     def lacking(self, request: Json, provider: str = "") -> list[str]:
         """Features the request uses that the provider is known not to have, sorted."""
@@ -124,28 +129,47 @@ class Model:
         settings = self._providers.get(name, _NONE)
         kind = settings.kind
         reading = Reading(delta)
+        unsaid = Unsaid()
         try:
             made = await self._client(name)
+            unsaid = made.unsaid
             if not clients.has_identity(made.client):
                 # The package would raise a TypeError about headers.
-                return Failed(kinds.AUTHENTICATION, _NO_KEY, retryable=False)
+                return Failed(kinds.AUTHENTICATION, _no_key(name), retryable=False)
             made.calls += 1
             try:
                 async with asyncio.timeout(settings.whole_timeout):
                     await _read(made.client, parameters, reading, self._turnstile)
             finally:
                 made.calls -= 1
-            return _reply(reading)
+                await self._close_old()
+            answer = _reply(reading)
         except TimeoutError:
-            return failures.timed_out(f"the reply took more than {settings.whole_timeout:g} s")
+            answer = failures.timed_out(f"the reply took more than {settings.whole_timeout:g} s")
         except (anthropic.APIError, httpx2.HTTPError) as error:
-            return _failed(error, parameters, settings, reading)
+            answer = _failed(error, parameters, settings, reading, unsaid)
         except Unusable as error:
-            return Failed(kinds.PROVIDER, str(error), retryable=False)
+            told = {"provider": name, "error": str(error), "where": error.where}
+            log.warning("a provider cannot be used", extra=told)
+            answer = Failed(kinds.PROVIDER, str(error), retryable=False)
+        except RecursionError:
+            answer = failures.cut("the reply cannot be read: it is nested too deeply")
         except clients.stream_errors(kind) as error:
-            return failures.cut(f"the reply cannot be read: {error}")
+            answer = failures.cut(unsaid.strike(f"the reply cannot be read: {error}"))
         except clients.identity_errors(kind) as error:
-            return _no_identity(error)
+            answer = _no_identity(error)
+        if isinstance(answer, Reply):
+            return answer
+        usage = answer.usage if answer.usage is not None else reading.so_far()
+        message = _named(name, answer)
+        return replace(answer, message=clean(unsaid.strike(message)), usage=usage)
+
+    async def _close_old(self) -> None:
+        """Close what nobody calls through any more."""
+        done = [made for made in self._old if not made.calls]
+        self._old = [made for made in self._old if made.calls]
+        for made in done:
+            await made.client.close()
 
     async def _client(self, name: str) -> Made:
         """A client of a provider that has room for a call. Raises Unusable."""
@@ -161,13 +185,30 @@ class Model:
                 return free
             # In a thread: a cloud's package takes a second to load.
             new = await asyncio.to_thread(clients.make, name, settings)
-            self._old += [made.client for made in row if made not in good]
+            self._old += [made for made in row if made not in good]
             self._made[name] = [*good, new]
+            await self._close_old()
             return new
 
 
 _NONE = Provider(kind="anthropic")
-_NO_KEY = "the brain has no key for the model: start it with ANTHROPIC_API_KEY set"
+
+
+def _no_key(name: str) -> str:
+    if name == DEFAULT:
+        return "the brain has no key for the model: start it with ANTHROPIC_API_KEY set"
+    what = f"set token_command in [providers.{name}], or start it with ANTHROPIC_API_KEY set"
+    return f"the brain has no key for provider {name!r}: {what}"
+
+
+def _named(name: str, failed: Failed) -> str:
+    """The message of a failure, with the provider where its settings may be the cause."""
+    said = f"provider {name!r} answered {failed.status}"
+    if failed.kind == kinds.NOT_FOUND:
+        return f"{said}: check base_url and model ({failed.message})"
+    if failed.kind == kinds.PROVIDER and failed.status:
+        return f"{said}: {failed.message}"
+    return failed.message
 
 
 async def _read(client: Client, parameters: Json, reading: Reading, turnstile: Turnstile) -> None:
@@ -180,6 +221,7 @@ async def _read(client: Client, parameters: Json, reading: Reading, turnstile: T
         stream=True,
         stream_cls=anthropic.AsyncStream[object],
     )
+    reading.answered = True
     try:
         await turnstile.through()
         async for event in stream:
@@ -199,8 +241,8 @@ def _reply(reading: Reading) -> Reply | Failed:
     says = any(block["type"] not in _SAID and block.get("text") != "" for block in blocks)
     if not says and reading.stop_reason in _NEEDS_WORDS:
         why = f"the model said nothing and stopped ({reading.stop_reason})"
-        return Failed(kinds.EMPTY, why, retryable=True, usage=reading.usage)
-    return Reply(blocks, reading.stop_reason, reading.usage, reading.stop)
+        return Failed(kinds.EMPTY, why, retryable=True, usage=reading.usage())
+    return Reply(blocks, reading.stop_reason, reading.usage(), reading.stop)
 
 
 def _failed(
@@ -208,34 +250,44 @@ def _failed(
     request: Json,
     settings: Provider,
     reading: Reading,
+    unsaid: Unsaid,
 ) -> Failed:
     if isinstance(error, anthropic.APIStatusError):
+        # By the package's types these are texts; on the wire they are anything.
         kind, message = error.type or "", error.api_message or error.message
+        texts = isinstance(kind, str) and isinstance(message, str)
         if error.status_code == 200:  # an error event inside a stream
-            return failures.of_event(kind, message)
+            if not texts:
+                return failures.cut("the stream ended with an error that cannot be read")
+            return failures.of_event(kind, unsaid.strike(message))
+        kind, message = (kind, unsaid.strike(message)) if texts else ("", "")
         after = _retry_after(error.response.headers)
         return failures.of_status(error.status_code, kind, message, request, after)
     cause = error.__cause__
+    if isinstance(cause, Unreadable):
+        return failures.cut(f"the reply cannot be read: {cause}")
     if isinstance(cause, clients.identity_errors(settings.kind)):
         return _no_identity(cause)
     if isinstance(error, (anthropic.APITimeoutError, httpx2.TimeoutException)):
-        if reading.begun:
+        if reading.answered:
             return failures.timed_out(f"the stream stood still for {settings.idle_timeout:g} s")
         return failures.timed_out(f"no answer: {type(cause or error).__name__}")
-    if reading.begun:
+    if reading.answered:
         # A cut in the middle of a stream passes the package unwrapped.
-        return failures.cut(f"the connection was cut: {error or type(error).__name__}")
+        why = f"the connection was cut: {error or type(error).__name__}"
+        return failures.cut(unsaid.strike(why))
     why = f"{type(error).__name__}: {cause or error}"
     return Failed(kinds.FAILED, why, retryable=True)
 
 
 def _no_identity(error: BaseException) -> Failed:
     """No token or key was to be had; some of that passes."""
+    log.warning("no identity for a model", extra={"error": str(error)})
+    said = without_paths(str(error)) or type(error).__name__
     if isinstance(error, RuntimeError):
-        return Failed(kinds.PROVIDER, str(error), retryable=False)
+        return Failed(kinds.PROVIDER, said, retryable=False)
     again = bool(getattr(error, "retryable", False))
-    why = f"no identity for the model: {error or type(error).__name__}"
-    return Failed(kinds.AUTHENTICATION, why, retryable=again)
+    return Failed(kinds.AUTHENTICATION, f"no identity for the model: {said}", retryable=again)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

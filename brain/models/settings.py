@@ -27,6 +27,7 @@ _OF_KIND = {
     "resource": ("foundry",),
 }
 """Settings that only some kinds have."""
+_FILES = ("ca_bundle", "client_certificate", "client_key")
 _AUTHORITY = {"authorization", "x-api-key", "api-key"}
 
 
@@ -63,10 +64,10 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     whole_timeout: Seconds = 3600.0
     """From the request to the end of the reply."""
 
-    def files(self) -> tuple[Path, ...]:
-        """What is read to connect; when one of these changed, connections are made anew."""
-        named = (self.ca_bundle, self.client_certificate, self.client_key)
-        return tuple(Path(name) for name in named if name)
+    def files(self) -> dict[str, Path]:
+        """What is read to connect, by setting; when one changed, connections are made anew."""
+        named = {name: getattr(self, name) for name in _FILES}
+        return {name: Path(path) for name, path in named.items() if path}
 
 
 def read_providers(tables: Mapping[str, Any]) -> dict[str, Provider]:

@@ -9,12 +9,15 @@ bound on its time and its output. It prints the token alone, or a JSON object:
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 OUTPUT_BYTES = 64 * 1024
 """Of what the program prints."""
@@ -25,7 +28,7 @@ _MARGIN = 30.0
 
 
 class TokenError(Exception):
-    """The program gave no token; the message never holds what it printed."""
+    """The program gave no token; the message never holds what it printed, nor where it is."""
 
 
 class TokenCommand:
@@ -52,7 +55,12 @@ class TokenCommand:
         """A token that is good now. Raises TokenError."""
         async with self._running:
             if not self._token or self._clock() >= self._until:
-                self._token, self._until = await self._run()
+                try:
+                    self._token, self._until = await self._run()
+                except TokenError as error:
+                    told = {"command": self._command[0], "error": str(error)}
+                    log.warning("no token for a model", extra=told)
+                    raise
             return self._token
 
     def refused(self, token: str) -> None:
@@ -61,7 +69,6 @@ class TokenCommand:
             self._token = ""
 
     async def _run(self) -> tuple[str, float]:
-        name = self._command[0]
         asked = self._clock()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -72,21 +79,21 @@ class TokenCommand:
                 start_new_session=True,
             )
         except OSError as error:
-            raise TokenError(f"the token command {name!r}: {error.strerror}") from None
+            raise TokenError(f"the token command: {error.strerror}") from None
         try:
             async with asyncio.timeout(self._timeout):
                 output = await _read(process)
                 code = await process.wait()
         except TimeoutError:
             why = f"took more than {self._timeout:g} s"
-            raise TokenError(f"the token command {name!r} {why}") from None
+            raise TokenError(f"the token command {why}") from None
         finally:
             await _end(process)
         if len(output) > OUTPUT_BYTES:
-            raise TokenError(f"the token command {name!r} printed more than {OUTPUT_BYTES} bytes")
+            raise TokenError(f"the token command printed more than {OUTPUT_BYTES} bytes")
         if code != 0:
-            raise TokenError(f"the token command {name!r} ended with {code}: run it by hand")
-        token, life = _parse(name, output, self._lasts, asked)
+            raise TokenError(f"the token command ended with {code}: run it by hand")
+        token, life = _parse(output, self._lasts, asked)
         return token, asked + life - min(_MARGIN, life / 10)
 
 
@@ -119,12 +126,12 @@ def _kill(process: asyncio.subprocess.Process) -> None:
         return
 
 
-def _parse(name: str, output: bytes, lasts: float, now: float) -> tuple[str, float]:
+def _parse(output: bytes, lasts: float, now: float) -> tuple[str, float]:
     """The token and the seconds it is good. Raises TokenError."""
     try:
         text = output.decode("ascii").strip()
     except UnicodeDecodeError:
-        raise TokenError(f"the token command {name!r} printed what is no token") from None
+        raise TokenError("the token command printed what is no token") from None
     life = lasts
     if text.startswith("{"):
         try:
@@ -132,11 +139,11 @@ def _parse(name: str, output: bytes, lasts: float, now: float) -> tuple[str, flo
             text = str(said.get("token") or said.get("access_token") or "").strip()
             life = _life(said, lasts, now)
         except (ValueError, TypeError, OverflowError):
-            raise TokenError(f"the token command {name!r} printed JSON that is no token") from None
+            raise TokenError("the token command printed JSON that is no token") from None
     if not text or any(not 0x21 <= ord(character) <= 0x7E for character in text):
-        raise TokenError(f"the token command {name!r} printed no token, or more than one word")
+        raise TokenError("the token command printed no token, or more than one word")
     if life <= 0:
-        raise TokenError(f"the token command {name!r} printed a token that has expired")
+        raise TokenError("the token command printed a token that has expired")
     return text, life
 
 

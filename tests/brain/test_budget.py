@@ -6,6 +6,7 @@ import pytest
 
 from brain.budget import Budget, cost, estimate, outcome, read_amounts, reservation
 
+RESERVED = {"model_requests": 1, "input_tokens": 50, "output_tokens": 100}
 REQUEST = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "x" * 300}]}
 
 
@@ -31,7 +32,7 @@ def test_what_was_read_from_a_cache_counts_as_input() -> None:
         "service_tier": "standard",
         "cache_creation": None,
     }
-    assert cost(usage) == {"model_requests": 1, "input_tokens": 111, "output_tokens": 7}
+    assert cost(usage, RESERVED) == {"model_requests": 1, "input_tokens": 111, "output_tokens": 7}
 
 
 @pytest.mark.parametrize(
@@ -60,6 +61,31 @@ def test_a_request_is_charged_what_it_took_or_what_it_may_have_taken(
     assert tuple(taken.get(name, 0) for name in names) == charged
 
 
+@pytest.mark.parametrize(
+    ("usage", "charged"),
+    [
+        ({}, (50, 100)),
+        ({"input_tokens": -1, "output_tokens": -1}, (50, 100)),
+        ({"input_tokens": "7", "output_tokens": None}, (50, 100)),
+        ({"input_tokens": True, "output_tokens": 1e308}, (50, 100)),
+        ({"input_tokens": float("nan"), "output_tokens": 1.5}, (50, 100)),
+        ({"input_tokens": 10**300, "output_tokens": 10**300}, (50, 100)),
+        ({"input_tokens": 5, "output_tokens": 2, "cache_read_input_tokens": -9}, (50, 2)),
+        ({"input_tokens": 70, "output_tokens": 2, "cache_creation_input_tokens": "x"}, (70, 2)),
+        ({"cache_read_input_tokens": 60, "output_tokens": 200}, (60, 200)),
+        ({"input_tokens": 0, "cache_read_input_tokens": None, "output_tokens": 0}, (0, 0)),
+    ],
+)
+@pytest.mark.parametrize("is_error", [False, True])
+def test_what_nobody_knows_is_charged_all_it_had_reserved_and_never_less_than_is_known(
+    usage: dict[str, Any], charged: tuple[int, int], is_error: bool
+) -> None:
+    end = {"is_error": is_error, "error": {"type": "x"}, "model_usage": usage}
+    taken = outcome(end, RESERVED)
+    assert (taken["input_tokens"], taken["output_tokens"]) == charged
+    assert taken["model_requests"] == 1
+
+
 def test_a_limit_is_reached_when_a_request_does_not_fit_whole() -> None:
     budget = Budget({"model_requests": 2, "output_tokens": 250})
     reserve = {"model_requests": 1, "input_tokens": 10**9, "output_tokens": 100}
@@ -84,7 +110,11 @@ def test_a_limit_is_raised_by_itself_and_a_mistake_in_it_changes_nothing() -> No
     with pytest.raises(ValueError, match="whole number"):
         budget.change({"output_tokens": "lots"})
     assert budget.limits == {"model_requests": 2, "output_tokens": 500}
-    budget.agree({"output_tokens": "lots"})
+    wrong: list[Any] = [{"output_tokens": "lots"}, [], "none", False]
+    for nonsense in wrong:
+        budget.agree(nonsense)
+        assert budget.limits == {"model_requests": 2, "output_tokens": 500}
+    budget.agree(None)
     assert budget.limits == {}
 
 

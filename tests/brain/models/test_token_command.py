@@ -99,11 +99,12 @@ async def test_arguments_are_given_as_they_are_and_no_shell_reads_them() -> None
     ],
 )
 async def test_a_command_that_gives_no_token_is_told_in_words(
-    command: list[str], part: str
+    command: list[str], part: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(TokenError, match=part) as caught:
         await TokenCommand(command, timeout=0.3).token()
-    assert command[0] in str(caught.value)
+    assert f"{command[0]!r}" not in str(caught.value), "where it is, is for the brain's own log"
+    assert vars(caplog.records[-1])["command"] == command[0]
 
 
 async def test_the_token_is_what_authorises_and_no_other_key_is_sent(
@@ -157,7 +158,7 @@ async def test_a_command_that_fails_is_a_failure_of_the_call(tmp_path: Path) -> 
         provider = Provider(kind="anthropic", base_url=service.url, token_command=["false"])
         failed = await failure(provider)
         assert (failed.kind, failed.retryable) == (kinds.AUTHENTICATION, False)
-        assert "'false' ended with 1" in failed.message
+        assert "the token command ended with 1" in failed.message
         assert service.asked == []
 
 
