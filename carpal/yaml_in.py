@@ -6,6 +6,7 @@ where it stands bare. A key given twice, a tag, a merge (`<<`) and more values
 than a person writes, as anchors can make them, are refused too.
 """
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -116,7 +117,10 @@ def plain(text: str) -> Any:
     if _INTEGER.match(text):
         return int(text)
     if _NUMBER.match(text):
-        return float(text)
+        number = float(text)
+        if not math.isfinite(number):
+            raise Mistake(f"`{text}` is too large for a number")
+        return number
     return text
 
 

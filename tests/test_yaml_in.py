@@ -103,3 +103,13 @@ def test_a_key_is_found_at_its_line_and_an_unknown_one_at_what_is_around_it() ->
     assert read.line_of("hands.shell.resources[1][0]") == 5
     assert read.line_of("hands.shell.type") == 2
     assert read.line_of("name") == 0
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e400", "9.9E308"])
+def test_a_number_that_is_too_large_for_one_is_refused_and_not_read_as_infinity(
+    number: str,
+) -> None:
+    with pytest.raises(Mistake, match="is too large for a number") as caught:
+        read_mapping(f"a: 1\nb: {number}\n")
+    assert (caught.value.line, caught.value.key) == (2, "b")
+    assert read_mapping(write_mapping({"a": number})).data == {"a": number}
