@@ -36,7 +36,7 @@ from brain.session.driver import Driver
 from brain.session.entries import COMPACTED, Entry, New
 from brain.session.transcript import Transcript
 from brain.session.watch import WatchHub
-from brain.tools.offered import context_tools
+from brain.tools.offered import context_tools, unknown_names
 from carpal.agent import logged_agent
 from carpal.errors import CarpalError
 from carpal.fault_points import point
@@ -114,6 +114,8 @@ class Runner:
         opening += await self._unless_interrupted(self._learn_tools(transcript)) or []
         if opening:
             await self._driver.append(*opening)
+        if names := unknown_names(transcript):
+            await self._driver.append(_no_tools(names))
         models = ModelCalls(
             self._driver,
             self._hub,
@@ -285,6 +287,20 @@ def _unavailable(name: str, error: CarpalError) -> New:
     return New("session.error", {"error": said})
 
 
+def _no_tools(names: list[str]) -> New:
+    what = ", ".join(repr(name) for name in names[:_NAMES_MAX])
+    more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    said = {
+        "type": "tool_unknown_error",
+        "message": f"the agent's permissions or offer name {what}{more}, and no hand has a tool of "
+        "that name: correct the agent, for such a name protects nothing",
+        "retry_status": {"type": "retrying"},
+    }
+    return New("session.error", {"error": said, "no_tools": names})
+
+
+_NAMES_MAX = 20
+"""Names that an event's message says."""
 _MALFORMED = "it is not what its type says"
 
 

@@ -72,6 +72,8 @@ class Transcript:
         """Position of the newest event that may end such a rest without deciding a call."""
         self.failures = 0
         """Model calls that failed since the last that did not."""
+        self.told_unknown: list[str] = []
+        """Names in the agent that are no tool's, and of which that has been told."""
         self.unknown: list[Entry] = []
         """Events that must be understood and are not."""
         self.malformed: list[Entry] = []
@@ -276,6 +278,8 @@ class Transcript:
 
     def _on_session_error(self, entry: Entry) -> None:
         self.told = max(self.told, entry.data.get("passed_over", 0))
+        if isinstance(names := entry.data.get("no_tools"), list):
+            self.told_unknown += [name for name in names if isinstance(name, str)]
 
     def _on_user_message(self, entry: Entry) -> None:
         self._on_system_message(entry)

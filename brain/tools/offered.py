@@ -99,6 +99,24 @@ def no_tool(transcript: Transcript, name: str) -> str:
     return f"there is no tool {name!r}; there are: {', '.join(names[:_NAMES_MAX]) or 'none'}{more}"
 
 
+def unknown_names(transcript: Transcript) -> list[str]:
+    """Names in the agent's `permissions` and `offer` that no hand's tool has, if it is known.
+
+    One that is misspelled protects nothing. Not patterns, and not what was told before.
+    """
+    if transcript.hand_specs.keys() - transcript.tools.keys():
+        return []
+    agent = transcript.agent
+    said = [*((agent.get("permissions") or {}).get("tools") or ())]
+    said += (agent.get("tools") or {}).get("offer") or ()
+    known = _by_name(transcript).keys() | set(transcript.told_unknown)
+    return [
+        name
+        for name in dict.fromkeys(said)
+        if name not in known and not name.startswith(PREFIX) and not set("*?") & set(name)
+    ]
+
+
 def _told(transcript: Transcript, name: str, hand: str, tool: Json) -> Json:
     where = "" if hand == transcript.default_hand else f"On hand {hand!r}: "
     return {

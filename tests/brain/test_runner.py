@@ -206,6 +206,25 @@ async def test_a_harness_that_asks_the_model_nothing_claims_its_hands_all_the_sa
     assert "claim" in driven.hands.arms()
 
 
+async def test_a_name_in_the_agent_that_is_no_tools_is_said_once(
+    driven: Stage, model: Said
+) -> None:
+    """A misspelled `always_ask` asked nobody, and nothing said so."""
+    asks = {"bsh": "always_ask", "bash": "always_ask", "web__*": "always_ask"}
+    agent = {"model": "m", "permissions": {"tools": asks}, "tools": {"offer": ["bash", "bish"]}}
+    await driven.driver.append(New("session.updated", {"agent": agent}))
+    await run(driven, model)
+    said = {"content": [{"type": "text", "text": "more"}]}
+    await emit(driven.sessions, "sesn_1", "user.message", said)
+    await driven.driver.until(lambda t: t.wants_model())
+    await run(driven, model)
+    pairs = zip(await driven.kinds(), await driven.datas(), strict=True)
+    (error,) = [each["error"] for kind, each in pairs if kind == "session.error"]
+    assert error["type"] == "tool_unknown_error"
+    assert "name 'bsh', 'bish', and no hand has" in error["message"]
+    assert model.asked == 2
+
+
 async def test_a_claim_that_waits_does_not_hold_up_the_turn(driven: Stage, model: Said) -> None:
     await driven.hand()
 
