@@ -82,7 +82,8 @@ def evict(transcript: Folded, through: int) -> None:
 
 def _evict_calls(transcript: Folded, through: int) -> None:
     asked = {entry.data.get("tool_use_id") for entry in transcript.inputs}
-    live = {each.hand_id for each in transcript.hands.values() if each.state in ("live", "lost")}
+    # Whatever the log says of one, it may say that it was lost, and was not: until its release.
+    live = {each.hand_id for each in transcript.hands.values() if each.state != "released"}
     kept: dict[str, int] = {}
     for call in reversed(list(transcript.calls.values())):
         if call.position > through or call.result is None or transcript.given_up(call):

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from brain.session.checkpoint import MAX_BYTES, checkpoint, restored, shape, usable
@@ -36,6 +36,7 @@ def cuts(log: Log) -> list[tuple[int, int]]:
 
 @settings(max_examples=times(150, 5000), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([0, 0, 20, 60]), st.integers(20, 200))
+@example(612830104, 0, 78)  # a hand that failed, and was lost after that
 def test_waking_from_a_checkpoint_answers_every_question_as_a_fold_from_the_start(
     seed: int, inherited: int, steps: int
 ) -> None:
