@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from brain.budget import Amounts, reservation
 from brain.context.differing import differing
-from brain.context.request import canonical, digest_of
+from brain.context.request import digest_of
 from brain.effects import CallModel, Failed, Finish, Json, Replied
 from brain.models import features, media
 from brain.models.model import Model, Reply
@@ -15,6 +15,7 @@ from brain.session.entries import New
 from brain.session.model_standing import Choice
 from brain.session.results import not_run
 from brain.session.watch import WatchHub
+from brain.text import canonical
 from brain.tools.offered import no_tool, permitted
 from carpal.fault_points import point
 from carpal.ids import new_id

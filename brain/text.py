@@ -5,8 +5,15 @@ can, and Python's JSON numbers that no other has (`Infinity`, from `1e999`).
 Left in, they would fail every later request that quotes them.
 """
 
+import json
 import math
 from typing import Any
+
+
+def canonical(value: Any) -> bytes:
+    """A value as the one JSON that is hashed: of a request, of a checkpoint."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return text.encode()
 
 
 def clean(value: Any) -> Any:

@@ -10,13 +10,13 @@ import hashlib
 import re
 from typing import Any
 
+from brain.session.results import NO_OUTPUT
 from brain.tools.names import fit_name
 
 Json = dict[str, Any]
 
 NO_TEXT = "[no text]"
 """Stands for a message in which nothing was said."""
-_NO_OUTPUT = "[no output]"
 _SOURCES = {
     "base64": ("media_type", "data"),
     "text": ("media_type", "data"),
@@ -42,13 +42,13 @@ def said(content: list[Json]) -> list[Json]:
 def result(data: Json) -> Json:
     """The block of an `agent.tool_result`."""
     content = [
-        _media(block) or {"type": "text", "text": _text(block) or _NO_OUTPUT}
+        _media(block) or {"type": "text", "text": _text(block) or NO_OUTPUT}
         for block in data["content"]
     ]
     block: Json = {
         "type": "tool_result",
         "tool_use_id": call_id(data["tool_use_id"]),
-        "content": content or [{"type": "text", "text": _NO_OUTPUT}],
+        "content": content or [{"type": "text", "text": NO_OUTPUT}],
     }
     if data.get("is_error"):
         block["is_error"] = True

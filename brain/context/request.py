@@ -5,7 +5,6 @@ makes it again from the log alone.
 """
 
 import hashlib
-import json
 from typing import Any
 
 from brain.context import cache
@@ -15,6 +14,7 @@ from brain.context.settings import MAX_TOKENS, settings
 from brain.effects import CallModel
 from brain.models import features, media
 from brain.session.transcript import Transcript
+from brain.text import canonical
 from brain.tools.offered import offered
 
 Json = dict[str, Any]
@@ -49,12 +49,6 @@ def parameters(transcript: Transcript, pieces: list[Piece]) -> Json:
     if "cache_control" in models.lacks(choice):
         return fitting
     return cache.marked(fitting)
-
-
-def canonical(request: Json) -> bytes:
-    """A request's parameters as the JSON that is hashed, and kept of one that is given."""
-    text = json.dumps(request, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return text.encode()
 
 
 def digest(request: Json) -> str:

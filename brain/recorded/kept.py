@@ -5,10 +5,10 @@ import json
 from collections.abc import Awaitable, Callable
 
 from brain.context.differing import put_together
-from brain.context.request import canonical
 from brain.recorded.rebuilt import Rebuilt
 from brain.recorded.recording import Asked, Recording
 from brain.session.entries import Entry
+from brain.text import canonical
 
 Blob = Callable[[str], Awaitable[bytes]]
 """A blob's bytes by its digest in hex; none where it is not there."""

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from brain.context.made_again import made_again
-from brain.context.request import canonical, digest
+from brain.context.request import digest
 from brain.recorded.recording import Asked, Recording
+from brain.text import canonical
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 

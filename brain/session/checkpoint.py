@@ -19,6 +19,7 @@ from brain.session.entries import KNOWN_TYPES, Call, Entry, Hand, ModelRequest, 
 from brain.session.eviction import evict
 from brain.session.model_standing import Failure, Standing
 from brain.session.transcript import Transcript
+from brain.text import canonical
 from carpal.sources import is_of_role
 
 Json = dict[str, Any]
@@ -55,7 +56,7 @@ def checkpoint(transcript: Transcript) -> Json | None:
         "inherited": transcript.inherited,
         "fold": _Encoder().encode(vars(transcript)),
     }
-    body = _canonical(state)
+    body = canonical(state)
     if len(body) > MAX_BYTES:
         return None
     return state | {"sha256": hashlib.sha256(body).hexdigest()}
@@ -70,7 +71,7 @@ def restored(state: Any, inherited: int) -> Transcript:
     if not isinstance(state, dict) or state.get("version") != shape():
         raise ValueError("the checkpoint is none that this code wrote")
     body = {key: value for key, value in state.items() if key != "sha256"}
-    if state.get("sha256") != hashlib.sha256(_canonical(body)).hexdigest():
+    if state.get("sha256") != hashlib.sha256(canonical(body)).hexdigest():
         raise ValueError("the checkpoint is damaged")
     theirs, through = state["inherited"], state["through"]
     if theirs != inherited and not theirs <= through <= inherited:
@@ -97,10 +98,6 @@ def usable(entry: Entry, inherited: int, imported_to: int = 0) -> Transcript | N
         return restored(state, inherited)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return None
-
-
-def _canonical(state: Json) -> bytes:
-    return json.dumps(state, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 class _Encoder:

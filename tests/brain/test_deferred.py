@@ -3,8 +3,9 @@
 import json
 from typing import Any
 
-from brain.context.request import canonical, next_reply
+from brain.context.request import next_reply
 from brain.session.checkpoint import checkpoint, restored
+from brain.text import canonical
 from brain.tools.offered import deferred, meant, offered
 from tests.brain.logs import AGENT, Log
 

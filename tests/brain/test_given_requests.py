@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from brain.context.request import canonical
 from brain.effects import CallModel, Failed, Purpose, Replied
 from brain.model_calls import ModelCalls
 from brain.models.model import Model
@@ -15,6 +14,7 @@ from brain.models.settings import Provider
 from brain.recorded.kept import from_blobs
 from brain.recorded.recording import Recording
 from brain.session.log import entry_of
+from brain.text import canonical
 from tests.brain.said import Said
 from tests.brain.stage import Stage
 from tests.model_endpoint import Endpoint, endpoint

@@ -21,7 +21,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from brain.harnesses.claude_code.wire import Json, encode, error_of, estimate, events_of
+from brain.context.tokens import estimate
+from brain.harnesses.claude_code.wire import Json, encode, error_of, events_of
 from brain.serving import Server, serve
 
 log = logging.getLogger(__name__)
@@ -143,7 +144,7 @@ class Endpoint:
     async def _count(self, request: Request) -> Response:
         if refused := self._refused(request):
             return refused
-        return JSONResponse({"input_tokens": estimate(await request.json())})
+        return JSONResponse({"input_tokens": _tokens(await request.json())})
 
     def _refused(self, request: Request) -> Response | None:
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -170,3 +171,8 @@ async def _stream(ask: Ask) -> AsyncIterator[bytes]:
     answer = ask.answer.result()
     for event in [answer] if answer["type"] == "error" else events_of(answer):
         yield encode(event)
+
+
+def _tokens(body: Json) -> int:
+    """Of a request, about: for what only needs the magnitude."""
+    return estimate([body.get("system"), body.get("tools"), body.get("messages")])

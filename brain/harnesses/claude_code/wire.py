@@ -143,9 +143,3 @@ def _parts(block: Json) -> tuple[Json, list[Json]]:
 def encode(event: Json) -> bytes:
     """One event on the wire."""
     return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
-
-
-def estimate(body: Json) -> int:
-    """Tokens of a request, by its length: for what only needs the magnitude."""
-    said = [body.get("system"), body.get("tools"), body.get("messages")]
-    return max(1, len(json.dumps(said)) // 4)

@@ -4,7 +4,9 @@ import json
 from itertools import pairwise
 from typing import Any
 
+from brain.context.conversation import conversation, joined
 from brain.context.request import next_reply
+from brain.session.transcript import Transcript
 from tests.brain.logs import AGENT, HANDS, Log
 
 Json = dict[str, Any]
@@ -79,3 +81,8 @@ def check_fit(request: Json) -> None:
         assert sorted(results) == sorted(open_calls)
         open_calls = [b["id"] for b in turn["content"] if b["type"] == "tool_use"]
     assert not open_calls
+
+
+def messages(transcript: Transcript) -> list[Json]:
+    """Messages API messages of everything up to the transcript's head."""
+    return joined(conversation(transcript))

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brain.context.whole import messages
 from brain.practice.blocks import signature_of
 from brain.practice.request import read_messages
 from brain.text import clean
+from tests.brain.context.chats import messages
 from tests.brain.logs import Log
 
 TEXT = st.sampled_from(["", " \n", "hi", "a\x00b", "\u2028", "\ud83d"])

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from brain.context.made_again import made_again
-from brain.context.request import canonical, next_reply
+from brain.context.request import next_reply
 from brain.context.window import next_cut
 from brain.effects import CallModel, Replied
 from brain.session.entries import COMPACTED, Entry
 from brain.session.transcript import Transcript
+from brain.text import canonical
 from tests.brain.context.chats import check_fit, prefixes, whole_of
 from tests.brain.playing import Player, log_of, says
 

@@ -1,6 +1,6 @@
 """The whole conversation reaches the model in the order it lived it."""
 
-from brain.context.whole import messages
+from tests.brain.context.chats import messages
 from tests.brain.logs import Log
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
-from brain.context import whole
 from brain.daemons.fleet import ORPHAN_MARGIN
 from brain.daemons.returned import waits
 from brain.hands.calls import Calls
@@ -19,6 +18,7 @@ from brain.session.results import settled
 from carpal.errors import refuse
 from carpal.status import Reason
 from carpal.v1 import hand_pb2, types_pb2
+from tests.brain.context.chats import messages
 from tests.brain.hands.test_call_on_hand import info
 from tests.brain.logs import Log
 from tests.brain.stage import UNLINKED, WAIT, Stage, result
@@ -52,7 +52,7 @@ async def test_a_truth_that_arrives_later_is_added_told_to_the_model_and_freed_a
     transcript = driven.driver.transcript
     assert (await driven.kinds())[-1] == "hand.late_result"
     assert transcript.wants_model()
-    said = whole.messages(transcript)[-1]["content"]
+    said = messages(transcript)[-1]["content"]
     assert [block["type"] for block in said] == ["tool_result", "text"]
     assert call_id in said[1]["text"]
     assert said[1]["text"].endswith("it ended as ok]\ndone")
