@@ -8,6 +8,8 @@ import json
 import math
 from typing import Any
 
+import msgspec
+
 from carpal.errors import refuse
 from carpal.status import Reason
 
@@ -55,6 +57,25 @@ def read_object(
     return value
 
 
+def plain_object(data: bytes, *, size: int = SIZE_MAX, depth: int = DEPTH_MAX) -> Json | None:
+    """The object in `data`, as `read_object` has it, where nothing about it is odd; else None.
+
+    Odd are numbers that JSON does not have, half characters, and whatever `read_object` refuses:
+    that one then says which. Several times as fast.
+    """
+    if len(data) > size:
+        return None
+    try:
+        value = _PLAIN.decode(data)
+    except (msgspec.DecodeError, UnicodeError, ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    if data.count(b"{") + data.count(b"[") > depth and deeper(value, depth):
+        return None
+    return value
+
+
 def no_number(value: Any, at: str) -> str:
     """Where the first `NoNumber` is in a value that `read_object` read, as in `at.a[0]`.
 
@@ -98,3 +119,4 @@ def _number(text: str) -> float | str:
 
 
 _DECODER = json.JSONDecoder(parse_constant=NoNumber, parse_float=_number)
+_PLAIN = msgspec.json.Decoder()

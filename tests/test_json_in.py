@@ -1,13 +1,15 @@
 """JSON of a peer: an object of bounded size and depth, or a refusal, and never anything else."""
 
 import json
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brain.text import clean
 from carpal.errors import CarpalError
-from carpal.json_in import DEPTH_MAX, deeper, read_object
+from carpal.json_in import DEPTH_MAX, deeper, plain_object, read_object
 from carpal.status import Reason
 
 
@@ -56,3 +58,41 @@ def test_an_object_comes_back_as_it_was(value: dict[str, object]) -> None:
 def test_depth_counts_objects_and_lists_within_each_other() -> None:
     assert not deeper({"a": [{}]}, 3)
     assert deeper({"a": [{}]}, 2)
+
+
+_ODD = ("NaN", "1e999", "-1E400", r'"\ud83d"', r'"\ude00x"', "01", '"\x01"')
+_PLAIN = ("0", "-0", "1.50", "9" * 30, "5e-324", "1e-400", r'"\ud83d\ude00"', r'"\u0000é"', "null")
+
+
+def _odd_or_plain(rng: Random, depth: int = 0) -> str:
+    kind = rng.random()
+    if depth and kind < 0.6:
+        return rng.choice(_ODD if kind < 0.03 else _PLAIN)
+    inner = [_odd_or_plain(rng, depth + 1) for _ in range(rng.randint(0, 3 if depth < 4 else 0))]
+    if depth and kind < 0.8:
+        return f"[{','.join(inner)}]"
+    return "{" + ",".join(f'"{rng.choice("abé")}":{each}' for each in inner) + "}"
+
+
+def test_what_is_read_the_fast_way_is_what_the_slow_way_reads() -> None:
+    rng = Random(7)
+    fast = 0
+    for _ in range(2_000):
+        data = _odd_or_plain(rng).encode()
+        read = plain_object(data)
+        if read is not None:
+            fast += 1
+            assert repr(read) == repr(clean(read_object(data, "data"))), data
+    assert fast > 1_000
+
+
+@pytest.mark.parametrize("odd", [each.encode() for each in (*_ODD, "", "[" * 200 + "]" * 200)])
+def test_what_is_odd_is_left_to_the_slow_way(odd: bytes) -> None:
+    assert plain_object(b'{"a":' + odd + b"}") is None
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"null", b"\xef\xbb\xbf{}", '{"a":1}'.encode("utf-16")]
+)
+def test_what_is_no_plain_object_is_left_to_the_slow_way(data: bytes) -> None:
+    assert plain_object(data) is None

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 
@@ -20,7 +21,7 @@ from carpal.client import rpc_errors
 from carpal.coalesce import Outbox
 from carpal.errors import CarpalError, Unreachable, from_status, refuse
 from carpal.ids import new_id
-from carpal.json_in import read_object
+from carpal.json_in import plain_object, read_object
 from carpal.status import Reason
 from carpal.v1 import session_pb2, session_pb2_grpc, types_pb2
 
@@ -183,18 +184,27 @@ def entry_of(event: types_pb2.Event) -> Entry:
     but that a message keeps its place in the conversation.
     """
     redacted = event.HasField("redaction")
-    try:
-        message = redacted and event.type in _MESSAGES
-        data = _REDACTED if message else read_object(event.data, event.type)
-    except CarpalError:
-        data = {}
+    if redacted and event.type in _MESSAGES:
+        data = _REDACTED
+    else:
+        plain = plain_object(event.data)
+        data = _odd(event) if plain is None else plain
     return Entry(
         position=event.position,
         id=event.id,
         type=event.type,
-        data=clean(data),
+        data=data,
         must_understand=event.must_understand,
         time=(event.time.seconds * 1000 + event.time.nanos // 1_000_000) / 1000,
         redacted=redacted,
         source=event.source,
     )
+
+
+def _odd(event: types_pb2.Event) -> dict[str, Any]:
+    """What is not plain, made fit to be sent on."""
+    try:
+        cleaned: dict[str, Any] = clean(read_object(event.data, event.type))
+    except CarpalError:
+        return {}
+    return cleaned
