@@ -89,7 +89,10 @@ class Tails:
             raise invalid("cursors", f"1 to {MAX_SESSIONS} are needed")
         if len(positions) != len(request.cursors):
             raise invalid("cursors", "a session is named twice")
-        await self._readers.run(lambda reader: _check_all(reader, caller, positions))
+        # Of one session the first read is the check too.
+        check = len(positions) == 1
+        if not check:
+            await self._readers.run(lambda reader: _check_all(reader, caller, positions))
         live: set[str] = set()
         with self._marked(positions) as marks:
             while True:
@@ -104,7 +107,10 @@ class Tails:
                         continue
                     if session_id in live and fresh and not new:
                         continue
-                    response = await self._next(session_id, position, types)
+                    response = await self._next(
+                        session_id, position, types, caller if check else None
+                    )
+                    check = False
                     if not response.live:
                         marks.put(session_id, ())  # after the others' turn
                     if response.events or (response.live and session_id not in live):
@@ -116,14 +122,17 @@ class Tails:
                         positions[session_id] = response.events[-1].position
 
     async def _next(
-        self, session_id: str, position: int, types: tuple[str, ...]
+        self, session_id: str, position: int, types: tuple[str, ...], check: Identity | None
     ) -> session_pb2.TailEventsResponse:
+        """The next slice; with `check`, if that caller may see it."""
         query = SliceQuery(
             low=min(position, 2**62), types=types, limit=SLICE_EVENTS, max_bytes=SLICE_BYTES
         )
 
         def read(reader: Reader) -> session_pb2.TailEventsResponse:
             with reader.snapshot():
+                if check is not None:
+                    _check_all(reader, check, {session_id: position})
                 there = reader.session(session_id)
                 if there is None:
                     raise not_found(session_id)
