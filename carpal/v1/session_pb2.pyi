@@ -973,7 +973,9 @@ class ReleaseLeaseRequest(_message.Message):
     """Sessions: the position up to which work is done."""
     failure: _builtins.str
     """Sessions: set when the driver failed; counts as a try, backs off, and
-    parks the session after three without progress.
+    parks the session after three without progress: progress is an appended
+    event of a type `agent.*` or `hand.*`, or `processed` that grew.
+    A driver whose lease expires has made progress if it appended anything.
     """
     @_builtins.property
     def wake_at(self) -> _timestamp_pb2.Timestamp:

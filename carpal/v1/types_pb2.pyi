@@ -591,7 +591,7 @@ class RunnableSession(_message.Message):
     wake: _builtins.int
     processed: _builtins.int
     attempts: _builtins.int
-    """Tries since the last progress."""
+    """Tries since the last progress, as `ReleaseLeaseRequest.failure` has it."""
     def __init__(
         self,
         *,

@@ -40,6 +40,15 @@ def is_inbox(type: str) -> bool:
     return type.startswith("user.") or type in _INBOX
 
 
+def is_progress(type: str) -> bool:
+    """Whether a driver that appends an event of this type got somewhere.
+
+    A note, an error or one more question to the model is none: a drive that does no more than
+    that before it fails would do it, and pay for it, again and again.
+    """
+    return type.startswith(("agent.", "hand."))
+
+
 def find(tx: Transaction, caller: Identity, session_id: str) -> SessionRow:
     """The session, or SESSION_NOT_FOUND when there is none in the caller's workspace."""
     session = tx.session(session_id)
@@ -137,7 +146,9 @@ def write(
         head=head,
         hash=chain,
         changed=now,
-        progressed=session.progressed or driving,
+        appended=session.appended or driving,
+        progressed=session.progressed
+        or (driving and any(is_progress(e.type) for e in rows.values())),
     )
     if wake:
         session = _woken(session, head)

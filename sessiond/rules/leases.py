@@ -109,7 +109,9 @@ class Leases:
         )
         tx.put_lease(lease)
         if session is not None:
-            session = msgspec.structs.replace(session, driven=True, progressed=False)
+            session = msgspec.structs.replace(
+                session, driven=True, progressed=False, appended=False
+            )
             tx.put_session(session)
         return Held(lease, session)
 

@@ -1,7 +1,9 @@
 """When a session may be driven, and what a try at driving it leaves behind. Pure.
 
-Progress is: `processed` moved, or the driver appended something. Two counts
-are kept apart. `attempts` counts tries without progress and parks the session
+Progress is: `processed` moved, or the driver appended an event of the model or of
+a hand, which is of a type `agent.*` or `hand.*`. A driver that was lost after it
+appended anything at all was cut off, and is no try either. Two counts are kept
+apart. `attempts` counts tries without progress and parks the session
 at three, since driving it again would only burn money. `failures` counts
 failures in a row and grows the backoff, also while there is progress.
 """
@@ -59,13 +61,15 @@ def settle(
     A lost lease has no backoff: that it had to expire was delay enough. Nor is it
     a try when a driver says itself when to go on, as one does that only stops.
     """
-    progress = session.progressed or end.processed > session.processed
+    cut_off = bool(end.lost) and session.appended
+    progress = session.progressed or cut_off or end.processed > session.processed
     # A driver that failed or was lost has not used up the time it was woken at.
     keep = end.wake_at is None and bool(end.failure or end.lost)
     settled = msgspec.structs.replace(
         session,
         driven=False,
         progressed=False,
+        appended=False,
         processed=max(session.processed, end.processed),
         wake_at=session.wake_at if keep else end.wake_at,
         attempts=0 if progress else session.attempts,

@@ -102,7 +102,7 @@ async def unparked_by_no_event(bench: Bench) -> None:
 
 @group
 async def progress_counts(bench: Bench) -> None:
-    """A driver that appended something before it failed made progress: tries begin anew."""
+    """A driver that appended an `agent.*` event and failed made progress: tries begin anew."""
     id, offers = await _woken(bench)
     await _fail(bench, id)
     equal("attempts", (await offers.until(id, tries=1)).attempts, 1)
@@ -116,3 +116,16 @@ async def progress_counts(bench: Bench) -> None:
     await bench.emit(id, bench.event("agent.message"), epoch=lease.epoch)
     await bench.release(id, lease.epoch)
     equal("attempts", (await offers.until(id)).attempts, 0)
+
+
+@group
+async def notes_are_no_progress(bench: Bench) -> None:
+    """A driver that appended only notes, errors and spans before it failed made no progress."""
+    id, offers = await _woken(bench)
+    for tries, kind in enumerate(("context.note", "session.error", "span.model_request_start"), 1):
+        lease = (await bench.lease(id)).lease
+        await bench.emit(id, bench.event(kind), epoch=lease.epoch)
+        session = await bench.release(id, lease.epoch, failure="it broke")
+        if tries < 3:
+            equal("attempts", (await offers.until(id, tries=tries)).attempts, tries)
+    must("it broke" in session.parked_reason, f"parked: {session.parked_reason!r}")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sessiond.clock import SECOND
-from sessiond.rows import SessionRow
+from sessiond.rows import NewEvent, SessionRow
 from sessiond.rules import sessions
 from sessiond.rules.runnable import BACKOFF_CAP, BACKOFF_FIRST, Try, due_in, settle
 from tests.sessiond.desk import ADA, OTHER, SELF, Desk, message, reply
@@ -153,6 +153,29 @@ def test_what_a_driver_appended_is_progress_whoever_ends_it(desk: Desk) -> None:
     for number in range(5):
         epoch = desk.acquire("session/sesn_1").lease.epoch
         desk.append("sesn_1", reply(f"r{number}"), epoch=epoch)
+        desk.clock.advance(10)
+        desk.expire()
+        assert (desk.session().attempts, _due(desk)) == (0, 0)
+
+
+def test_notes_errors_and_spans_of_a_driver_that_fails_are_no_progress(desk: Desk) -> None:
+    desk.create("sesn_1", message("a"), wake=True)
+    for number, kind in enumerate(("context.note", "session.error", "span.model_request_end")):
+        epoch = desk.acquire("session/sesn_1").lease.epoch
+        desk.append("sesn_1", NewEvent(f"n{number}", kind, b"{}"), epoch=epoch)
+        desk.release("session/sesn_1", epoch, failure="it broke")
+        desk.clock.advance(60)
+    assert desk.session().parked.endswith("the last: it broke")
+
+
+def test_a_driver_that_is_lost_while_it_asks_the_model_was_cut_off_and_is_no_try(
+    desk: Desk,
+) -> None:
+    desk.create("sesn_1", message("a"), wake=True)
+    for number in range(5):
+        epoch = desk.acquire("session/sesn_1").lease.epoch
+        event = NewEvent(f"n{number}", "span.model_request_start", b"{}")
+        desk.append("sesn_1", event, epoch=epoch)
         desk.clock.advance(10)
         desk.expire()
         assert (desk.session().attempts, _due(desk)) == (0, 0)
