@@ -125,7 +125,10 @@ class ReadEvents:
 
 @dataclass(frozen=True)
 class Emit:
-    """Append an event. Result: its position."""
+    """Append an event. Result: its position.
+
+    Of a type of the harness's own, `context.*`, `session.error`, or a cut of the window.
+    """
 
     type: str
     data: Json = field(default_factory=dict)
@@ -133,7 +136,7 @@ class Emit:
 
 @dataclass(frozen=True)
 class Sleep:
-    """Wait. Result: None.
+    """Wait, a day at most. Result: None.
 
     It ends early when a person interrupts or says something, or the agent is changed; what came
     while the model was asked last ends it at once, but no second wait.

@@ -10,13 +10,14 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import entry_points
-from typing import Any, get_args
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
-from brain.effects import AsyncHarness, Effect, Finish, Harness, HarnessType
+from brain.effect_check import Wrong, check_type
+from brain.effects import AsyncHarness, Effect, Harness, HarnessType
+from brain.fault import at_fault, checked, raised, told
 from brain.session.transcript import Transcript
 from brain.stuck import Stuck, interrupting
-from brain.text import clean
 from brain.watched import GivenUp, Watched
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
@@ -27,9 +28,6 @@ STEP_LIMIT = 2.0
 """Seconds of the event loop that a harness may take to decide what is next."""
 CLOSE_LIMIT = 10.0
 """Seconds in which an async harness must have ended, once it is closed or cancelled."""
-_TOLD_MAX = 500
-"""Characters that are told of what a harness raised."""
-_EFFECTS = get_args(Effect)
 
 
 @cache
@@ -39,19 +37,34 @@ def load(name: str) -> HarnessType:
     found = entry_points(group=GROUP)
     for entry in found:
         if entry.name == name:
-            loaded = entry.load()
-            if isinstance(loaded, HarnessType):
-                return loaded
-            raise refuse(
-                Reason.CONFIG_INVALID,
-                f"the entry point {name!r} of {GROUP} names no HarnessType",
-                action="have it name one, as docs/how-to/write-a-harness.md says",
-            )
+            return _loaded(entry)
     known = ", ".join(sorted(entry.name for entry in found))
     raise refuse(
         Reason.CONFIG_INVALID,
         f"the agent names the harness {name!r}, which is not installed here",
         action=f"use one of: {known}",
+    )
+
+
+def _loaded(entry: EntryPoint) -> HarnessType:
+    try:
+        found = entry.load()
+    except BaseException as error:
+        raise _no_harness(entry.name, f"cannot be loaded: {told(error)}") from error
+    if not isinstance(found, HarnessType):
+        raise _no_harness(entry.name, f"is no HarnessType but a {type(found).__name__}")
+    try:
+        check_type(found)
+    except Wrong as wrong:
+        raise _no_harness(entry.name, f"is none: {wrong}") from None
+    return found
+
+
+def _no_harness(name: str, what: str) -> CarpalError:
+    return refuse(
+        Reason.CONFIG_INVALID,
+        f"the harness {name!r}, an entry point of {GROUP}, {what}",
+        action="correct its package, as docs/how-to/write-a-harness.md says",
     )
 
 
@@ -62,6 +75,7 @@ class Steps:
         """`name` is for what is said of it."""
         self._name = name
         self._wait_limit = kind.wait_limit
+        self._transcript = transcript
         self._given_up = False
         self._harness: Harness | AsyncHarness = self._guarded(lambda: kind.start(transcript))
         if not isinstance(self._harness, Generator | AsyncGenerator):
@@ -75,10 +89,7 @@ class Steps:
         else:
             waits = f"it asked for nothing for {self._wait_limit:g} s"
             effect = await self._waited(lambda: harness.asend(result), self._wait_limit, waits)
-        if not isinstance(effect, _EFFECTS):
-            raise self._at_fault(f"it yielded no effect but a {type(effect).__name__}")
-        taken: Effect = effect
-        return taken
+        return checked(self._name, effect, self._transcript)
 
     async def close(self) -> None:
         """The harness is let go, whatever it was at. HARNESS_FAILED when it does not let go."""
@@ -121,27 +132,12 @@ class Steps:
             raise self._blamed(error) from error
 
     def _blamed(self, error: BaseException) -> CarpalError:
-        """What a step raised, as the fault it is."""
-        if isinstance(error, StopIteration | StopAsyncIteration):
-            return self._at_fault(f"it ended without a {Finish.__name__}")
         if isinstance(error, Stuck):
             return self._at_fault(f"it did not come back within {STEP_LIMIT:.0f} s")
-        # That a lease is over is not a harness's to say.
-        if isinstance(error, CarpalError) and error.reason is not Reason.STALE_EPOCH:
-            return error
-        return self._at_fault(_told(error))
+        return raised(self._name, error)
 
     def _at_fault(self, what: str) -> CarpalError:
         return at_fault(self._name, what)
-
-
-def at_fault(name: str, what: str) -> CarpalError:
-    """HARNESS_FAILED: what a harness does wrong, with its name."""
-    return refuse(
-        Reason.HARNESS_FAILED,
-        f"the harness {name!r} is at fault: {what}",
-        action="correct the harness, or have the agent name another",
-    )
 
 
 @contextmanager
@@ -153,12 +149,3 @@ def _no_hooks() -> Iterator[None]:
         yield
     finally:
         sys.set_asyncgen_hooks(*before)
-
-
-def _told(error: BaseException) -> str:
-    try:
-        text = " ".join(clean(str(error)[:_TOLD_MAX]).split())
-    except Exception:  # noqa: BLE001 - somebody's code too
-        text = "(its text cannot be had)"
-    name = type(error).__name__
-    return f"it raised {name}: {text}" if text else f"it raised {name}"

@@ -71,7 +71,7 @@ def replay(*, found: Found, session_id: str, name: str | None, as_json: bool) ->
         agent = recording.folded(len(recording.entries)).agent
         chosen = str(name or agent.get("harness") or harness.DEFAULT)
         kind = harness.load(chosen)
-        replayed = Replay(recording, kind).run()
+        replayed = Replay(recording, kind, chosen).run()
         if as_json:
             click.echo(json.dumps(_replay_row(session_id, f"{chosen}/{kind.version}", replayed)))
         else:

@@ -24,6 +24,7 @@ from brain.effects import (
     Replied,
     Sleep,
 )
+from brain.fault import checked, raised
 from brain.recorded.recording import START, Recording
 from brain.session.entries import Entry
 from brain.session.transcript import Transcript
@@ -66,7 +67,9 @@ class _Differs(Exception):
 class Replay:
     """One harness over one recording."""
 
-    def __init__(self, recording: Recording, kind: HarnessType) -> None:
+    def __init__(self, recording: Recording, kind: HarnessType, name: str) -> None:
+        """`name`: of the harness, for what is said of it."""
+        self._name = name
         self._entries = recording.entries
         self._ends = {asked.start.id: asked.end for asked in recording.asked() if asked.end}
         self._kind = kind
@@ -78,7 +81,10 @@ class Replay:
         self._decisions = 0
 
     def run(self) -> Replayed:
-        """To the log's end, or to the first difference. CONFIG_INVALID for an async harness."""
+        """To the log's end, or to the first difference.
+
+        CONFIG_INVALID for an async harness, HARNESS_FAILED for one that is at fault.
+        """
         parted_at = None
         while self._decision() is not None:
             try:
@@ -93,7 +99,10 @@ class Replay:
     def _drive(self) -> None:
         """One drive: a fresh harness up to its end, or to where the log has no more decisions."""
         self._feed(self._head_of_decision())
-        harness = self._kind.start(self._transcript)
+        try:
+            harness = self._kind.start(self._transcript)
+        except BaseException as error:
+            raise raised(self._name, error) from error
         if not isinstance(harness, Generator):
             raise refuse(
                 Reason.CONFIG_INVALID,
@@ -105,7 +114,7 @@ class Replay:
             if self._decision() is None:
                 return
             self._feed(self._head_of_decision())
-            effect = _step(harness, result)
+            effect = self._step(harness, result)
             if isinstance(effect, CallModel):
                 answered = self._model_call(effect)
                 if answered is None:
@@ -116,6 +125,15 @@ class Replay:
                 return
             else:
                 result = self._other(effect)
+
+    def _step(self, harness: Harness, result: object) -> Effect:
+        try:
+            effect = harness.send(result)
+        except BaseException as error:
+            raise raised(self._name, error) from error
+        if isinstance(effect, Emit):
+            return effect  # it is held against the log, which may have its cut already
+        return checked(self._name, effect, self._transcript)
 
     def _other(self, effect: Effect) -> object:
         match effect:
@@ -226,13 +244,6 @@ class Replay:
     @staticmethod
     def _differs(entry: Entry, recorded: str, now: str) -> _Differs:
         return _Differs(Difference(entry.position, recorded, now))
-
-
-def _step(harness: Harness, result: object) -> Effect:
-    try:
-        return harness.send(result)
-    except StopIteration:
-        raise refuse(Reason.HARNESS_FAILED, "the harness ended without a Finish") from None
 
 
 def _answer(transcript: Transcript, request_id: str, end: Entry) -> Replied | Failed:

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from tests.brain.logs import Log
 from tests.brain.stage import WAIT
+
+VERSIONLESS = HarnessType(None, lambda _: iter(()))  # type: ignore[arg-type,return-value]
 
 
 def steps(start: Any) -> Steps:
@@ -43,6 +46,32 @@ async def test_one_that_yields_no_effect_is_named() -> None:
         yield "run it"
 
     assert "no effect but a str" in await fault(nonsense)
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ("nowhere.at.all:HARNESS", "it raised ModuleNotFoundError"),
+        ("brain.harness:NOTHING", "it raised AttributeError"),
+        ("brain.harness:GROUP", "is no HarnessType but a str"),
+        ("tests.brain.test_harness:VERSIONLESS", "version: must be a text"),
+    ],
+)
+def test_an_entry_point_that_is_no_harness_is_named_with_what_it_is(
+    monkeypatch: pytest.MonkeyPatch, entry: str, says: str
+) -> None:
+    found = [EntryPoint("odd", entry, harness.GROUP)]
+    monkeypatch.setattr(harness, "entry_points", lambda group: found)
+    with pytest.raises(CarpalError, match=r"the harness 'odd'.*") as caught:
+        load("odd")
+    assert says in caught.value.message
+
+
+async def test_what_it_yields_is_checked_before_it_is_performed() -> None:
+    def beyond(_: Any) -> Iterator[Effect]:
+        yield Finish("end_turn", through=1_000_000)
+
+    assert "it yielded Finish.through: must be" in await fault(beyond)
 
 
 async def test_one_that_ends_without_finishing_is_named() -> None:

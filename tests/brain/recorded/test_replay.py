@@ -1,5 +1,6 @@
 """A harness over a recorded log: what it would do now, held against what is there."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.brain.recorded.recorder import Recorder
 
 
 def replay(recorder: Recorder, kind: HarnessType = HARNESS) -> Replayed:
-    return Replay(recorder.recording(), kind).run()
+    return Replay(recorder.recording(), kind, "odd").run()
 
 
 def two_turns() -> Recorder:
@@ -108,6 +109,23 @@ def test_a_call_for_another_purpose_is_a_difference() -> None:
     parted = replay(two_turns(), HarnessType("1", asks)).difference
     assert parted is not None
     assert parted.now == "a model call for a aside"
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), ValueError("no")])
+def test_a_harness_that_raises_is_named_in_place_of_a_traceback(error: BaseException) -> None:
+    def thrown() -> Effect:
+        raise error
+
+    def raises(_: Transcript) -> Harness:
+        yield thrown()
+
+    def at_once(_: Transcript) -> Harness:
+        raise error
+
+    for start in (raises, at_once):
+        with pytest.raises(CarpalError, match="'odd' is at fault") as caught:
+            replay(two_turns(), HarnessType("1", start))
+        assert f"it raised {type(error).__name__}" in caught.value.message
 
 
 def test_a_harness_that_waits_for_a_process_cannot_be_replayed() -> None:
