@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from carpal import mounts
-from carpal.agent_context import Context, check_context
+from carpal.agent_context import Context, check_context, check_settings
 from carpal.agent_mistakes import converted
 from carpal.errors import CarpalError
 from carpal.yaml_in import Mistake
@@ -132,7 +132,8 @@ class Agent(Struct, forbid_unknown_fields=True):
 
 def read_agent(data: Json) -> Agent:
     """The agent that data says; Mistake names the key."""
-    agent = converted(data, Agent)
+    check_settings(data.get("context"))
+    agent = converted(data, Agent, unsaid=("version",))
     check(agent)
     return agent
 

@@ -1,7 +1,8 @@
 """What an agent says of its context window: the policy, and that policy's settings. Pure."""
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from carpal.yaml_in import Mistake
@@ -32,7 +33,7 @@ class Context(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 _CUTS = ("window_tokens", "at_tokens", "keep_tokens")
-_USED: dict[PolicyName, tuple[str, ...]] = {
+_USED: dict[str, tuple[str, ...]] = {
     "whole": (),
     "trim": _CUTS,
     "compact": (*_CUTS, "summary_tokens", "instructions"),
@@ -43,14 +44,25 @@ _USED: dict[PolicyName, tuple[str, ...]] = {
 assert set(_USED) == set(get_args(PolicyName))
 
 
+def check_settings(context: Any) -> None:
+    """A setting, good or not, that the policy does not have; Mistake names the key.
+
+    `context`: as it was written. What is wrong with it otherwise is not looked at.
+    """
+    policy = context.get("policy") if isinstance(context, dict) else None
+    if not isinstance(policy, str) or policy not in _USED:
+        return
+    used = _USED[policy]
+    for key in Context.__struct_fields__:
+        if key != "policy" and key in context and key not in used:
+            has = ", ".join(used) or "no settings"
+            problem = f"is no setting of the policy {policy}, which has {has}"
+            raise Mistake(problem, key=f"context.{key}")
+
+
 def check_context(context: Context) -> None:
     """What no type says; Mistake names the key."""
-    used = _USED[context.policy]
-    for key in context.__struct_fields__:
-        if key != "policy" and getattr(context, key) is not UNSET and key not in used:
-            has = ", ".join(used) or "no settings"
-            problem = f"is no setting of the policy {context.policy}, which has {has}"
-            raise Mistake(problem, key=f"context.{key}")
+    check_settings(msgspec.to_builtins(context))
     for small, large in (("at_tokens", "window_tokens"), ("keep_tokens", "at_tokens")):
         below, above = getattr(context, small), getattr(context, large)
         if below and above and below >= above:

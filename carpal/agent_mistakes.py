@@ -28,15 +28,17 @@ _KINDS = {
 }
 
 
-def converted(data: Json, kind: type[T]) -> T:
-    """`data` as a `kind`, or Mistake."""
+def converted(data: Json, kind: type[T], *, unsaid: tuple[str, ...] = ()) -> T:
+    """`data` as a `kind`, or Mistake. `unsaid`: keys that no message offers: nobody writes them."""
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
-        raise _mistake(str(error), data, kind) from None
+        raise _mistake(str(error), data, kind, unsaid) from None
 
 
-def _mistake(sentence: str, data: Json, kind: type[msgspec.Struct]) -> Mistake:
+def _mistake(
+    sentence: str, data: Json, kind: type[msgspec.Struct], unsaid: tuple[str, ...]
+) -> Mistake:
     found = _SENTENCE.match(sentence)
     assert found is not None  # it takes any text
     what, where = found["what"], found["where"] or ""
@@ -47,7 +49,7 @@ def _mistake(sentence: str, data: Json, kind: type[msgspec.Struct]) -> Mistake:
         bad = _bad_key(path, sentence, data, kind)
         return Mistake("is no name that may stand here", key=f"{path}.{bad}" if bad else path)
     if unknown := re.match(r"Object contains unknown field `(.*)`\Z", what, re.DOTALL):
-        fields = _fields(path, kind)
+        fields = _fields(path, kind, () if path else unsaid)
         key = f"{path}.{unknown[1]}" if path else unknown[1]
         return Mistake(f"is no key; there is {fields}" if fields else "is no key", key=key)
     if missing := re.match(r"Object missing required field `(.*)`\Z", what):
@@ -134,11 +136,12 @@ def _names(path: str) -> Iterator[str]:
     return (name for name in re.split(r"[.\[\]]+", path) if name)
 
 
-def _fields(path: str, kind: type[msgspec.Struct]) -> str:
+def _fields(path: str, kind: type[msgspec.Struct], unsaid: tuple[str, ...]) -> str:
     """The keys that may stand in the mapping at a path."""
     found = _types_at(path, kind)
     structs = [each for each in found if isinstance(each, inspect.StructType)]
-    return ", ".join(field.encode_name for each in structs for field in each.fields)
+    names = [field.encode_name for each in structs for field in each.fields]
+    return ", ".join(name for name in names if name not in unsaid)
 
 
 def _words(path: str, kind: type[msgspec.Struct]) -> str:

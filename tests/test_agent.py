@@ -27,7 +27,7 @@ def test_an_agent_that_says_nothing_is_a_whole_one() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("modle: m", "modle: is no key; there is name, version, model"),
+        ("modle: m", "modle: is no key; there is name, model"),
         ("max_tokens: many", "max_tokens: must be a whole number, and is 'many'"),
         ("max_tokens: 0", "max_tokens: must be a whole number >= 1, and is 0"),
         ("name: 5", "name: must be text, and is 5: put it in quotes"),
@@ -50,6 +50,7 @@ def test_an_agent_that_says_nothing_is_a_whole_one() -> None:
         (SHELL + "placement: {labels: {n: 1}}}}", "hands.shell.placement.labels.n: must be text"),
         ("permissions: {tools: {bash: ask}}", "tools.bash: must be always_allow or always_ask"),
         ("permissions: {tools: {'a b': always_ask}}", "permissions.tools.a b: is no name"),
+        ("context: {policy: trim, summary_tokens: 3}", "context.summary_tokens: is no setting of"),
         ("permissions: {default: deny}", "permissions.default: must be always_allow or always_ask"),
         ("permissions: {all: always_ask}", "permissions.all: is no key; there is default, tools"),
         ("thinking: {type: always}", "thinking.type: must be adaptive or disabled or enabled"),

@@ -19,7 +19,7 @@ from carpal.operator.connection import ANSWER_SECONDS, Operator
 from carpal.operator.said import said
 from carpal.status import Reason
 from carpal.v1 import session_pb2, types_pb2
-from carpal.yaml_in import Mistake
+from carpal.yaml_in import SIZE_MAX, Mistake
 
 KIND = "agent"
 _PAGE = 100
@@ -54,11 +54,18 @@ def is_file(argument: str) -> bool:
 
 
 def read_text(argument: str) -> str:
-    """The text of a file, or of stdin for `-`; INVALID_FIELD."""
+    """The text of a file, or of stdin for `-`; INVALID_FIELD, also when it is larger than one is.
+
+    No more of it is read: it may be a device without an end.
+    """
     if argument == STDIN:
         return said(STDIN, "stdin")
     try:
-        return Path(argument).read_text(encoding="utf-8")
+        with Path(argument).open("rb") as file:
+            data = file.read(SIZE_MAX + 1)
+        if len(data) > SIZE_MAX:
+            raise invalid(argument, f"has more than the {SIZE_MAX} bytes that an agent may have")
+        return data.decode()
     except OSError as error:
         raise invalid(argument, (error.strerror or str(error)).lower()) from None
     except UnicodeDecodeError:

@@ -26,6 +26,7 @@ from carpal.operator.screen import notice
 from carpal.status import Reason
 from carpal.yaml_in import write_mapping
 
+_VERSION_MAX = 2**32 - 1
 _json = click.option("--json", "as_json", is_flag=True, help="One object.")
 
 
@@ -48,12 +49,10 @@ def create(*, found: Found, file: str, as_json: bool) -> int:
         except CarpalError as error:
             if error.reason is not Reason.VERSION_CONFLICT:
                 raise
-            raise refuse(
-                error.reason,
-                f"there is an agent {name!r} already",
-                action=f"change it with `carpal agent edit {name} --file {file}`, or name this one "
-                "otherwise",
-            ) from None
+            raise _there_is(name, file) from None
+        # The same once more is the first answer, also when it was changed since.
+        if (await documents.get(operator, name)).version != document.version:
+            raise _there_is(name, file)
         _say(document, as_json=as_json)
         return DONE
 
@@ -62,7 +61,9 @@ def create(*, found: Found, file: str, as_json: bool) -> int:
 
 @agent.command()
 @click.argument("name")
-@click.option("--version", type=click.IntRange(min=1), default=None, help="Not the newest one.")
+@click.option(
+    "--version", type=click.IntRange(1, _VERSION_MAX), default=None, help="Not the newest one."
+)
 @_json
 @operator_options
 def show(*, found: Found, name: str, version: int | None, as_json: bool) -> int:
@@ -102,7 +103,7 @@ def ls(*, found: Found, as_json: bool) -> int:
 @click.argument("name")
 @click.option("--file", metavar="FILE|-", help="Take this YAML, instead of opening $EDITOR.")
 @click.option(
-    "--replaces", type=click.IntRange(min=1), metavar="N",
+    "--replaces", type=click.IntRange(1, _VERSION_MAX), metavar="N",
     help="Refuse unless version N is the newest.",
 )  # fmt: skip
 @_json
@@ -200,6 +201,15 @@ def _open_editor(path: str) -> None:
         ) from None
     if ended.returncode != 0:
         raise invalid("$EDITOR", f"{editor!r} ended with {ended.returncode}; nothing is changed")
+
+
+def _there_is(name: str, file: str) -> CarpalError:
+    return refuse(
+        Reason.VERSION_CONFLICT,
+        f"there is an agent {name!r} already",
+        action=f"change it with `carpal agent edit {name} --file {file}`, or name this one "
+        "otherwise",
+    )
 
 
 def _conflict(name: str, version: int | None, newest: int) -> CarpalError:

@@ -214,3 +214,26 @@ async def test_a_document_that_is_no_agent_is_not_run(server: Serving, carpal: C
     assert "agent odd, version 1: modle: is no key" in refused.stderr
     listed = lines((await carpal("agent", "ls", "--json")).stdout)
     assert [row["name"] for row in listed] == ["list", "odd"]
+
+
+async def test_the_content_of_an_older_version_creates_nothing_and_says_so(
+    server: Serving, carpal: Command
+) -> None:
+    await create(carpal)
+    newer = FIXER.replace("model: m", "model: other")
+    assert (await carpal("agent", "edit", "fixer", "--file", "-", stdin=newer)).code == 0
+    again = await create(carpal)
+    assert (again.code, again.stdout) == (1, "")
+    assert "there is an agent 'fixer' already" in again.stderr
+
+
+async def test_a_file_without_an_end_and_a_version_beyond_all_are_refused(
+    tmp_path: Path, carpal: Command
+) -> None:
+    alone(tmp_path)
+    endless = await carpal("agent", "create", "/dev/zero")
+    assert endless.code == 2
+    assert "/dev/zero: has more than the 262144 bytes" in endless.stderr
+    beyond = await carpal("agent", "show", "fixer", "--version", "99999999999999999999999")
+    assert beyond.code == 2
+    assert "bug" not in beyond.stderr
