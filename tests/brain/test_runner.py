@@ -186,7 +186,7 @@ async def test_no_hand_is_claimed_before_the_model_was_asked_unless_a_call_is_op
 
 
 @pytest.mark.parametrize(
-    "effect", [Sleep(0.0), Emit("session.status_running"), ReadEvents(), Provision("shell"), None]
+    "effect", [Sleep(0.0), Emit("x.note"), ReadEvents(), Provision("shell"), None]
 )
 async def test_a_harness_that_asks_the_model_nothing_claims_its_hands_all_the_same(
     driven: Stage, model: Said, monkeypatch: pytest.MonkeyPatch, effect: Effect | None
