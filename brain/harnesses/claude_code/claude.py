@@ -24,6 +24,8 @@ from brain.harnesses.claude_code.wire import SERVER, Json
 
 log = logging.getLogger(__name__)
 
+_ENDS_WITHIN = 1.0
+"""Seconds in which one that does not listen any more has ended."""
 _WORDS_MAX = 500
 """Characters of what a session is told of its end."""
 PATIENCE = 60.0
@@ -69,8 +71,8 @@ class Claude:
                 await self._client.connect()
         except TimeoutError as error:
             raise OSError(f"it was not ready within {PATIENCE:.0f} s") from error
-        except ClaudeSDKError as error:
-            raise OSError(self._words(error)) from error
+        except (ClaudeSDKError, OSError) as error:
+            raise OSError(await self._fallen(error)) from error
         self._reader = asyncio.create_task(self._read(self._client))
         if opening.prompt:
             await self.tell(opening.prompt)
@@ -86,9 +88,13 @@ class Claude:
             (home / f"{session}.jsonl").write_text(text)
 
     async def tell(self, content: list[Json]) -> None:
-        """Say something as the user: it begins a turn, or reaches the running one."""
-        if self._client is not None:
+        """Say something as the user, in a new turn or the running one. OSError when it is gone."""
+        if self._client is None:
+            return
+        try:
             await self._client.query(_message(content))
+        except (ClaudeSDKError, OSError) as error:
+            raise OSError(await self._fallen(error)) from error
 
     async def next(self) -> Ask | Ended:
         """What it asks next."""
@@ -107,6 +113,12 @@ class Claude:
                     self._came.put_nowait(Ended(self._struck(f"it gave up: {why}")))
         except (ClaudeSDKError, OSError, ValueError) as error:
             self._came.put_nowait(Ended(self._words(error)))
+
+    async def _fallen(self, error: Exception) -> str:
+        """The same of one that may just have ended, which is then the reason."""
+        ended = self.process is not None and await self.process.ends_within(_ENDS_WITHIN)
+        words = self._words(error)
+        return f"it ended: {self.process.how_it_ended()}" if ended and self.process else words
 
     def _words(self, error: Exception) -> str:
         """What a session is told of an error; the brain's log has it as it is."""

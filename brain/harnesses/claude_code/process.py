@@ -215,6 +215,15 @@ class Process(Transport):
         """As Python has it: negative where a signal ended it, None while it runs."""
         return None if self._process is None else self._process.returncode
 
+    async def ends_within(self, seconds: float) -> bool:
+        """Whether it has ended, or does in that time."""
+        if self._process is None:
+            return False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._process.wait()
+        return self._process.returncode is not None
+
     def how_it_ended(self) -> str:
         """Its exit code."""
         return f"exit code {self.exit_code}; the log of its brain has what it said of it"
