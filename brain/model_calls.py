@@ -76,11 +76,11 @@ class ModelCalls:
             return Finish("budget_reached", settled=False, reason_more=more)
         request_id = new_id("sevt")
         start = await self._start(effect, body, reserve)
-        point("brain.context.request.before_started")
+        point("brain.request.before_started")
         await self._driver.append(New("span.model_request_start", start, id=request_id))
         if given and effect.purpose == "reply":
             self._before = request_id, effect.request
-        point("brain.context.request.started")
+        point("brain.request.started")
         self._tell(pb.WatchResponse(phase=pb.Phase(name="model", detail=str(start["model"]))))
 
         def delta(text: str, thinking: bool) -> None:

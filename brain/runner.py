@@ -40,8 +40,8 @@ from brain.tools.offered import context_tools, unknown_names
 from carpal.agent import logged_agent
 from carpal.errors import CarpalError
 from carpal.fault_points import point
+from carpal.mistake import Mistake
 from carpal.v1 import orchestrator_pb2 as pb
-from carpal.yaml_in import Mistake
 
 log = logging.getLogger(__name__)
 
@@ -240,9 +240,9 @@ class Runner:
         data = effect.data
         if state := await self._driver.checkpoint(data["through"]):
             data = {**data, "state": state}
-        point("brain.context.window.before_cut")
+        point("brain.window.before_cut")
         position = await self._driver.append(New(effect.type, data))
-        point("brain.context.window.cut")
+        point("brain.window.cut")
         return position
 
     async def _learn_tools(self, transcript: Transcript) -> list[New]:

@@ -14,7 +14,7 @@ from carpal import mounts
 from carpal.agent_context import Context, check_context, check_settings
 from carpal.agent_mistakes import converted
 from carpal.errors import CarpalError
-from carpal.yaml_in import Mistake
+from carpal.mistake import Mistake
 
 Json = dict[str, Any]
 

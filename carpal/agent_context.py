@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from carpal.yaml_in import Mistake
+from carpal.mistake import Mistake
 
 PolicyName = Literal["whole", "trim", "compact", "reset", "retrieve"]
 Tokens = Annotated[int, Meta(ge=256, le=2**40)]

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
-from carpal.yaml_in import Mistake
+from carpal.mistake import Mistake
 
 T = TypeVar("T", bound=msgspec.Struct)
 Json = dict[str, Any]

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-SIZE_MAX = 256 * 1024
-"""Bytes of a text."""
+from carpal.mistake import SIZE_MAX, Mistake
+
 VALUES_MAX = 10_000
 """Keys and values, each alias counted with all it stands for."""
 DEPTH_MAX = 30
@@ -35,23 +35,6 @@ _ODD_NUMBER = re.compile(
     r"|\.(inf|Inf|INF|nan|NaN|NAN))\Z"
 )
 """What some read as a number, and not the same one, or what JSON has no number for."""
-
-
-class Mistake(ValueError):
-    """What is wrong with a text, at which line and key; both may be unknown."""
-
-    def __init__(self, problem: str, *, line: int = 0, key: str = "") -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.line = line
-        """From 1 on; 0 when it is known of the whole alone."""
-        self.key = key
-        """As in `hands.shell.resources[0]`; empty for the whole."""
-
-    def __str__(self) -> str:
-        """`line 3: hands.shell.type: is empty`."""
-        line = f"line {self.line}" if self.line else ""
-        return ": ".join(part for part in (line, self.key, self.problem) if part)
 
 
 @dataclass

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from carpal.agent import Agent, logged_agent, read_agent, session_parts
-from carpal.yaml_in import Mistake, read_mapping
+from carpal.mistake import Mistake
+from carpal.yaml_in import read_mapping
 
 SHELL = "hands: {shell: {type: process, "
 

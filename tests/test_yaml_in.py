@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpal.yaml_in import Mistake, read_mapping, write_mapping
+from carpal.mistake import Mistake
+from carpal.yaml_in import read_mapping, write_mapping
 
 ODD = ["no", "1e3", "0777", "12:30", "~", "", "2020-01-01", "=", "a\nb", "a\n", "\n a", "1_0"]
 ODDER = [".inf", "- a", "a: b", "#x", "0x1f", "'", "|", "a \nb", "\x85", "\ufeffa", "true", "a\tb"]

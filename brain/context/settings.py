@@ -7,8 +7,8 @@ import msgspec
 
 from carpal.agent_context import DEFAULT_POLICY, Context, check_context
 from carpal.errors import refuse
+from carpal.mistake import Mistake
 from carpal.status import Reason
-from carpal.yaml_in import Mistake
 
 Json = dict[str, Any]
 

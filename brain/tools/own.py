@@ -12,8 +12,8 @@ from brain.session.transcript import Transcript
 from carpal.agent import OWN_HAND
 from carpal.agent_mistakes import converted
 from carpal.errors import CarpalError, refuse
+from carpal.mistake import Mistake
 from carpal.status import Reason
-from carpal.yaml_in import Mistake
 
 Json = dict[str, Any]
 T = TypeVar("T", bound=Struct)

@@ -7,10 +7,11 @@ import msgspec
 
 from carpal import mounts
 from carpal.agent import Agent, HandPlan, Json, check, read_agent, session_parts
+from carpal.cli import extra
 from carpal.errors import CarpalError, invalid, refuse
 from carpal.ids import check_name
+from carpal.mistake import Mistake
 from carpal.status import Reason
-from carpal.yaml_in import Mistake, read_mapping
 
 DEFAULT_HANDS = ("shell=process",)
 
@@ -22,6 +23,8 @@ def agent_of(text: str, source: str) -> Agent:
 
 def checked_agent(text: str, source: str) -> tuple[Agent, Json]:
     """The agent of a person's YAML, and what that says; CONFIG_INVALID as of `agent_of`."""
+    with extra("brain"):  # the base install is what a daemon needs, and no daemon reads YAML
+        from carpal.yaml_in import read_mapping
     try:
         read = read_mapping(text)
     except Mistake as mistake:

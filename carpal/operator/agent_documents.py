@@ -13,13 +13,13 @@ from carpal.agent import Agent, read_agent
 from carpal.client import rpc_errors
 from carpal.errors import CarpalError, invalid, refuse
 from carpal.ids import check_id
+from carpal.mistake import SIZE_MAX, Mistake
 from carpal.operator.agent import agent_of, bad
 from carpal.operator.changing import change
 from carpal.operator.connection import ANSWER_SECONDS, Operator
 from carpal.operator.said import said
 from carpal.status import Reason
 from carpal.v1 import session_pb2, types_pb2
-from carpal.yaml_in import SIZE_MAX, Mistake
 
 KIND = "agent"
 _PAGE = 100

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from carpal.agent import DEFAULT_HARNESS, DEFAULT_MODEL
+from carpal.cli import extra
 from carpal.errors import CarpalError, invalid, refuse
 from carpal.ids import check_id
 from carpal.operator import agent_documents as documents
@@ -24,7 +25,6 @@ from carpal.operator.events import printable, rfc3339
 from carpal.operator.outcome import DONE
 from carpal.operator.screen import notice
 from carpal.status import Reason
-from carpal.yaml_in import write_mapping
 
 _VERSION_MAX = 2**32 - 1
 _json = click.option("--json", "as_json", is_flag=True, help="One object.")
@@ -258,6 +258,8 @@ def _row_text(row: dict[str, Any]) -> str:
 
 def _text(document: documents.Document) -> str:
     """The agent's YAML, its version in a remark."""
+    with extra("brain"):
+        from carpal.yaml_in import write_mapping
     when = rfc3339(document.created)
     return (
         f"# {document.name}, version {document.version} of {when}\n{write_mapping(document.data)}"

@@ -1,7 +1,6 @@
 """What a hand's rules allow. Case H38 of the hands."""
 
 import fnmatch
-import tomllib
 from pathlib import Path
 from urllib.parse import quote
 
@@ -10,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carpal.errors import BadInput
+from carpal.yaml_in import read_mapping
 from hands.forwarder.paths import fits, plain
 from hands.forwarder.rules import Asked, as_config, parse, refusal
 
@@ -137,7 +137,7 @@ def test_rules_are_kept_as_they_came() -> None:
 
 def test_the_rules_in_the_docs_are_rules() -> None:
     page = (Path(__file__).parents[3] / "docs/reference/egress.md").read_text()
-    agent = tomllib.loads(page.partition("```toml\n")[2].partition("```")[0])
+    agent = read_mapping(page.partition("```yaml\n")[2].partition("```")[0]).data
     rules = parse(agent["hands"]["code"]["config"]["egress"])
     assert refusal(rules, tunnel("pypi.org")) == ""
     assert refusal(rules, get("api.example.com", "/v1/items/7")) == ""
