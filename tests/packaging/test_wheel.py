@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-MAX_BASE_BYTES = 50 * 1000 * 1000
+MAX_BASE_BYTES = 50 * 1024 * 1024
 """The base install: dependencies and byte code included, pip not."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
