@@ -20,6 +20,8 @@ PARTS = {
     "sessiond": ("sessiond", "postgres"),
 }
 """The extras of a package that has others than its own name's."""
+BY_EXTRA = {"pyyaml": "carpal/yaml_in.py"}
+"""What one file of `carpal` imports, which itself is imported only where its extra is asked for."""
 NAMESPACES = {
     "google.auth": "google-auth",
     "google.protobuf": "protobuf",
@@ -66,7 +68,7 @@ def test_a_package_imports_only_what_its_install_brings(package: str) -> None:
     extras = PARTS.get(package, (package,))
     declared = names(PROJECT["dependencies"]).union(*(names(EXTRAS.get(e, [])) for e in extras))
     missing = {name: path for name, path in imported(package).items() if name not in declared}
-    assert missing == {}
+    assert missing.items() <= BY_EXTRA.items()
 
 
 def test_the_decision_record_says_why_each_dependency_is_there() -> None:
