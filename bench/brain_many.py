@@ -34,7 +34,7 @@ async def at_once(it: Whole, count: int) -> dict[str, float]:
             group.create_task(create())
     waiting = 0
     while waiting < count and time.monotonic() < began + SECONDS:
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(_LOOK)  # memory has no event
         waiting = await it.model.waiting()
         most = max(most, it.resident_mb())
     held = time.monotonic()

@@ -19,6 +19,7 @@ import msgspec
 import uvicorn
 from starlette.types import Message, Receive, Scope, Send
 
+from brain import serving
 from brain.practice.answer import Answer, Script, ToolCall
 from brain.practice.server import Practice
 
@@ -60,7 +61,7 @@ class Marked:
             self._waiting += 1
             await self._gate.wait()
         if self._latency:
-            await asyncio.sleep(self._latency)
+            await asyncio.sleep(self._latency)  # a model takes this long: it is what is measured
         whole: Message | None = {"type": "http.request", "body": bytes(body), "more_body": False}
 
         async def again() -> Message:
@@ -147,23 +148,17 @@ async def model() -> AsyncIterator[Model]:
 
 async def _serve() -> None:
     config = uvicorn.Config(
-        *(Marked(), "127.0.0.1", 0),
-        http="h11",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        timeout_keep_alive=300,
-        backlog=2048,
+        *(Marked(), "127.0.0.1", 0), http="h11", backlog=2048, **serving.serve()
     )
-    server = uvicorn.Server(config)
-    serving = asyncio.create_task(server.serve())
-    while not server.started:  # noqa: ASYNC110 - it tells nobody
-        await asyncio.sleep(0.01)
+    server = serving.Server(config)
+    running = asyncio.create_task(server.serve())
+    async with asyncio.timeout(_SECONDS):
+        await server.up.wait()
     port = server.servers[0].sockets[0].getsockname()[1]
     print(f"http://127.0.0.1:{port}", flush=True)
     await asyncio.to_thread(sys.stdin.read)
-    server.should_exit = True
-    await serving
+    server.stop.set()
+    await running
 
 
 if __name__ == "__main__":

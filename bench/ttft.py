@@ -116,7 +116,7 @@ class _Bench:
             waits.append((1000 * (came[mark] - said), 1000 * (done - said)))
         async with asyncio.timeout(SECONDS):
             while await asyncio.to_thread(self._docker.containers):  # noqa: ASYNC110 - it tells nobody
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.1)  # the engine tells nobody
         return waits
 
     async def _check(self, session_id: str, *, called: bool) -> float:
