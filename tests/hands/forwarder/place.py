@@ -4,7 +4,7 @@ import asyncio
 import ipaddress
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -88,6 +88,18 @@ async def nowhere(_host: str, _port: int) -> Sequence[str]:
     return ["127.0.0.1"]
 
 
+async def everything(reader: asyncio.StreamReader) -> bytes:
+    """All that comes until the other end closes.
+
+    What is unread there at its close makes a reset here, after all that came.
+    """
+    said = bytearray()
+    with suppress(ConnectionResetError):
+        while piece := await reader.read(65536):
+            said += piece
+    return bytes(said)
+
+
 class Client:
     """Speaks to a forwarder as the relay does."""
 
@@ -106,15 +118,9 @@ class Client:
             writer.write(data)
             if end:
                 writer.write_eof()
-            try:
-                # What is unread at the other end's close makes a reset, after all that came.
-                said = bytearray()
-                while piece := await reader.read(65536):
-                    said += piece
-            except ConnectionResetError:
-                pass
+            said = await everything(reader)
             writer.close()
-            return bytes(said)
+            return said
 
     async def get(self, url: str, *headers: str, method: str = "GET", body: bytes = b"") -> bytes:
         """What a request gives."""

@@ -14,7 +14,7 @@ from hands.forwarder import bodies, server
 from hands.forwarder.exchange import Way
 from hands.forwarder.rules import Rule
 from hands.forwarder.server import Forwarder
-from tests.hands.forwarder.place import OK, Host, forwarding, host, nowhere, self_signed
+from tests.hands.forwarder.place import OK, Host, everything, forwarding, host, nowhere, self_signed
 from tests.hands.place import PATIENCE
 
 
@@ -229,7 +229,7 @@ async def test_a_head_that_comes_drop_by_drop_has_no_more_time_than_another(tmp_
         asyncio.timeout(PATIENCE),
     ):
         reader, writer = await client.open()
-        answer = asyncio.create_task(reader.read())
+        answer = asyncio.create_task(everything(reader))
         # Past the transport: one write after the other end has closed would cost it the answer.
         handle = os.dup(writer.get_extra_info("socket").fileno())
         try:
