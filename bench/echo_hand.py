@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hands.api import (
+from hands.contract import (
     Call,
     Description,
     Hand,
@@ -27,7 +27,7 @@ class EchoHand:
     quiet = 0.0
 
     async def execute(self, call: Call) -> AsyncIterator[Step]:
-        """See hands.api."""
+        """See hands.contract."""
         yield Result(Outcome.OK, str(call.input["text"]))
 
     def attach(self, call_id: str) -> AsyncIterator[Step]:
@@ -59,27 +59,27 @@ class EchoType:
     """Makes echo hands."""
 
     def describe(self) -> Description:
-        """See hands.api."""
+        """See hands.contract."""
         given = {"type": "object", "properties": {"text": {"type": "string"}}}
         tool = Tool("echo", "Says it again.", given)
         return Description("echo", "Echoes.", [tool], {"type": "object"})
 
     async def probe(self) -> Health:
-        """See hands.api."""
+        """See hands.contract."""
         return Health(ready=True)
 
     async def provision(self, order: Order, progress: Callable[[str], None]) -> Provisioned:
-        """See hands.api."""
+        """See hands.contract."""
         return Provisioned(EchoHand(), {}, "an echo")
 
     async def adopt(self, hand_id: str, folder: Path, state: Mapping[str, Any]) -> Hand:
-        """See hands.api."""
+        """See hands.contract."""
         return EchoHand()
 
     async def reap(self, hand_id: str, folder: Path) -> int:
-        """See hands.api."""
+        """See hands.contract."""
         return 0
 
     async def left(self, hand_id: str, folder: Path) -> Mapping[str, Result]:
-        """See hands.api."""
+        """See hands.contract."""
         return {}

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from hands import spool
-from hands.api import Hand, HandLost, HandType
+from hands.contract import Hand, HandLost, HandType
 from hands.journal import HandRow, Journal
 from hands.keeper import Keeper
 from hands.remains import RESISTS, Remains

@@ -23,8 +23,8 @@ from carpal.status import Reason
 from carpal.tls import Shown
 from carpal.v1 import orchestrator_pb2 as pb
 from hands import local, types
-from hands.api import HandType
 from hands.brain_check import BrainCheck
+from hands.contract import HandType
 from hands.daemon import Daemon
 from hands.enroll import Links, asking, enroll, links_path
 from hands.files import HandFiles, boot_id

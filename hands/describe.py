@@ -3,7 +3,7 @@
 import json
 
 from carpal.v1 import hand_pb2 as pb
-from hands.api import Description, Health
+from hands.contract import Description, Health
 
 
 def type_info(description: Description) -> pb.HandTypeInfo:

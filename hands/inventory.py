@@ -16,8 +16,8 @@ from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2
 from hands import folders
 from hands.adoption import Adoption
-from hands.api import Hand, HandType, Order, Preparing
 from hands.blobs import Blobs
+from hands.contract import Hand, HandType, Order, Preparing
 from hands.journal import HandRow, Journal
 from hands.keeper import Keeper
 from hands.maker import Maker

@@ -13,7 +13,8 @@ from carpal.errors import refuse
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from hands import kept, results, saving
-from hands.api import (
+from hands.blobs import Blobs
+from hands.contract import (
     Call,
     Hand,
     HandLost,
@@ -25,7 +26,6 @@ from hands.api import (
     Started,
     Step,
 )
-from hands.blobs import Blobs
 from hands.inside.deadline import Deadline
 from hands.journal import HandRow, Journal
 from hands.kept import Keeping

@@ -19,8 +19,8 @@ from typing import IO
 
 from carpal.errors import CarpalError
 from carpal.v1 import types_pb2
-from hands.api import Attachment, FileChange, Result
 from hands.blobs import Blobs
+from hands.contract import Attachment, FileChange, Result
 from hands.inside.history import KEPT
 from hands.stopping import Stoppable
 

@@ -9,8 +9,8 @@ from carpal.mounts import Mount
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from hands import folders, mounts
-from hands.api import Hand, HandLost, HandType, Order, ProvisionFailed
 from hands.blobs import Blobs
+from hands.contract import Hand, HandLost, HandType, Order, ProvisionFailed
 from hands.journal import HandRow, Journal
 from hands.making import Making
 from hands.remains import RESISTS, Remains

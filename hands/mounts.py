@@ -9,8 +9,8 @@ from carpal.errors import CarpalError, invalid
 from carpal.mounts import MOUNTS_MAX, Mount, as_error, parse, refuse_twice
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
-from hands.api import Description, Hand, HandLost, Mountable, MountFailed, Placing
 from hands.blobs import Blobs
+from hands.contract import Description, Hand, HandLost, Mountable, MountFailed, Placing
 
 Place = Callable[[Hand], Awaitable[list[str]]]
 """`place`, with all but the hand known."""

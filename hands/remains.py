@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from carpal.hand_mark import mark
 from hands import folders, kept, results
-from hands.api import HandType, Result
+from hands.contract import HandType, Result
 from hands.inside import tree
 from hands.isolation import uids
 from hands.journal import CallRow, Journal

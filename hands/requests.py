@@ -10,7 +10,7 @@ from carpal.ids import check_id
 from carpal.json_in import no_number, read_object
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
-from hands.api import Call, Description
+from hands.contract import Call, Description
 from hands.inside import schema, toolset
 
 INPUT_MAX = 1024 * 1024

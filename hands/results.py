@@ -4,7 +4,7 @@ import hashlib
 
 from carpal.link_sizes import fitting_result
 from carpal.v1 import hand_pb2 as pb
-from hands.api import Change, Outcome, Result
+from hands.contract import Change, Outcome, Result
 
 OUTCOMES: dict[str, pb.Outcome.ValueType] = {
     Outcome.OK: pb.OUTCOME_OK,

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from carpal.v1 import hand_pb2 as pb
-from hands.api import Call, Output
+from hands.contract import Call, Output
 from hands.kept import Keeping
 from hands.spool import Spool
 

@@ -14,8 +14,8 @@ from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import types_pb2
-from hands.api import HandLost, MountFailed, Savable
 from hands.blobs import Blobs
+from hands.contract import HandLost, MountFailed, Savable
 
 BYTES_MAX = 5 * 1024**3
 """Of one: as many as a blob has."""

@@ -17,7 +17,7 @@ from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import orchestrator_pb2
 from hands import describe, mounts, requests, results
-from hands.api import Description, HandType, Order
+from hands.contract import Description, HandType, Order
 from hands.inventory import Inventory
 from hands.journal import CallRow, HandRow
 from hands.running import Running

@@ -15,8 +15,8 @@ from carpal.ready import announce
 from carpal.server import Context, not_built, serve_locally
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import hand_pb2_grpc
-from hands.api import HandType
 from hands.blobs import Blobs
+from hands.contract import HandType
 from hands.files import HandFiles, boot_id
 from hands.inventory import open_inventory
 from hands.journal import Journal

@@ -7,7 +7,7 @@ that comes late, or again, finds what it missed. What had no room is counted.
 import time
 from pathlib import Path
 
-from hands.api import Output
+from hands.contract import Output
 from hands.inside import spool
 from hands.inside.output import KEEP
 

@@ -5,7 +5,7 @@ from importlib.metadata import entry_points
 from typing import Literal, Protocol, get_args, runtime_checkable
 
 from carpal.errors import invalid
-from hands.api import HandType
+from hands.contract import HandType
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from carpal.errors import invalid, refuse
 from carpal.status import Reason
-from hands.api import (
+from hands.contract import (
     Call,
     Description,
     HandLost,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from carpal.errors import invalid
-from hands.api import Order, ProvisionFailed
+from hands.contract import Order, ProvisionFailed
 from hands.isolation import bwrap
 
 _FIELD = "config.workspace"

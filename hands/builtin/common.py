@@ -9,8 +9,8 @@ from typing import Any
 
 from carpal.errors import invalid, refuse
 from carpal.status import Reason
-from hands.api import Order
 from hands.builtin.bound import Bound
+from hands.contract import Order
 from hands.inside.schema import check
 from hands.inside.shell import ALL_MAX, ALWAYS, ONE_MAX
 from hands.isolation import disk, uids

@@ -17,7 +17,13 @@ from typing import Any, TypeVar
 from carpal import hand_mark
 from carpal.errors import invalid, refuse
 from carpal.status import Reason
-from hands.api import (
+from hands.builtin import common, container_box, container_python, egress
+from hands.builtin.bound import Bound, bound
+from hands.builtin.container_engine import About, Box, Engine, EngineGone, EngineRefused, find
+from hands.builtin.limited import LimitedHand
+from hands.builtin.supervised import PULSE, Pulse
+from hands.builtin.supervisor_socket import NoSocket, results_left
+from hands.contract import (
     Description,
     HandLost,
     Health,
@@ -27,12 +33,6 @@ from hands.api import (
     Result,
     Tool,
 )
-from hands.builtin import common, container_box, container_python, egress
-from hands.builtin.bound import Bound, bound
-from hands.builtin.container_engine import About, Box, Engine, EngineGone, EngineRefused, find
-from hands.builtin.limited import LimitedHand
-from hands.builtin.supervised import PULSE, Pulse
-from hands.builtin.supervisor_socket import NoSocket, results_left
 from hands.inside import tree
 from hands.inside.call import START_LIMIT
 from hands.inside.toolset import TOOLS

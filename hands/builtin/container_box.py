@@ -8,10 +8,10 @@ from pathlib import Path
 
 from carpal import hand_mark
 from carpal.errors import invalid
-from hands.api import Order
 from hands.builtin import common, container_python, egress
 from hands.builtin.bound import Bound
 from hands.builtin.container_engine import About, Box
+from hands.contract import Order
 from hands.isolation import bwrap, uids
 
 MIB = 1024 * 1024

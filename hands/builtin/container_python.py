@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from hands.api import ProvisionFailed
+from hands.contract import ProvisionFailed
 from hands.isolation import seccomp
 
 PLACE = "/opt/carpal"

@@ -12,7 +12,7 @@ from typing import Any
 
 from carpal.errors import refuse
 from carpal.status import Reason
-from hands.api import HandLost, ProvisionFailed
+from hands.contract import HandLost, ProvisionFailed
 from hands.forwarder.rules import SCHEMA, Rule, as_config, parse
 from hands.forwarder.server import Forwarder
 from hands.inside.relay import PORT

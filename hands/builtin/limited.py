@@ -5,8 +5,8 @@ import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from hands.api import Result, Step
 from hands.builtin.supervised import PULSE, Pulse, SupervisedHand
+from hands.contract import Result, Step
 from hands.inside import tree
 from hands.isolation.cgroups import Group
 

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from hands.api import Call, Hand, HandLost, MountFailed, Outcome, Placing, Result
+from hands.contract import Call, Hand, HandLost, MountFailed, Outcome, Placing, Result
 
 LIMIT = 3600.0
 """Seconds for one of them, from its turn on."""

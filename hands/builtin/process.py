@@ -16,7 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from carpal import hand_mark
-from hands.api import (
+from hands.builtin import common, egress, limited, process_start
+from hands.builtin.bound import bound
+from hands.builtin.limited import LimitedHand
+from hands.builtin.supervised import PULSE, Pulse
+from hands.builtin.supervisor_socket import results_left
+from hands.contract import (
     Description,
     HandLost,
     Health,
@@ -26,11 +31,6 @@ from hands.api import (
     Result,
     Tool,
 )
-from hands.builtin import common, egress, limited, process_start
-from hands.builtin.bound import bound
-from hands.builtin.limited import LimitedHand
-from hands.builtin.supervised import PULSE, Pulse
-from hands.builtin.supervisor_socket import results_left
 from hands.inside import tree
 from hands.inside.call import START_LIMIT
 from hands.inside.toolset import TOOLS

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from carpal.fault_points import FOLDER
-from hands.api import Order, ProvisionFailed
 from hands.builtin import common, egress
 from hands.builtin.bound import Bound
+from hands.contract import Order, ProvisionFailed
 from hands.forwarder.rules import Rule
 from hands.inside.shell import ALWAYS
 from hands.isolation import bwrap, launch

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hands.api import (
+from hands.contract import (
     Attachment,
     Change,
     FileChange,

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from hands.api import Call, HandLost, Placing, Result, Step
 from hands.builtin import passing, said, supervisor_socket
+from hands.contract import Call, HandLost, Placing, Result, Step
 from hands.forwarder.rules import parse
 from hands.forwarder.server import Forwarder
 from hands.inside import tree

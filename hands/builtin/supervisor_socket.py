@@ -12,8 +12,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from hands.api import HandLost, Result
 from hands.builtin import said
+from hands.contract import HandLost, Result
 
 _LEFT = "results"
 """As the supervisor calls it; it is no module to import from here."""

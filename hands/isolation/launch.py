@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from hands.api import ProvisionFailed
+from hands.contract import ProvisionFailed
 from hands.isolation import bwrap, seccomp
 
 READY_LIMIT = 10.0

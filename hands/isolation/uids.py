@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from hands.api import ProvisionFailed
+from hands.contract import ProvisionFailed
 
 FIRST = 1_879_048_192
 """Above what system, people, directories and containers are given (subordinate ids end at

@@ -13,8 +13,8 @@ from carpal.hand_mark import mark
 from carpal.identity import Role
 from carpal.proof import Token
 from hands import app
-from hands.api import HandType
 from hands.builtin.process import ProcessType
+from hands.contract import HandType
 from hands.enroll import Links, links_path
 from hands.files import HandFiles
 from hands.inside import tree

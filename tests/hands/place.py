@@ -11,9 +11,9 @@ from typing import Any
 
 from carpal.hand_mark import mark
 from carpal.v1 import hand_pb2 as pb
-from hands.api import HandType
 from hands.blobs import Blobs
 from hands.builtin.process import ProcessType
+from hands.contract import HandType
 from hands.inside import tree
 from hands.inventory import Inventory, open_inventory
 from hands.isolation import disk

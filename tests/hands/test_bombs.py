@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hands.api import Call, Result
 from hands.builtin.supervised import SupervisedHand
+from hands.contract import Call, Result
 from hands.inside import tree
 from tests.hands.place import PATIENCE, until
 from tests.pace import SCALE

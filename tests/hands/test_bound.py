@@ -9,8 +9,8 @@ import pytest
 
 from carpal.errors import CarpalError
 from carpal.status import Reason
-from hands.api import Order, ProvisionFailed
 from hands.builtin.bound import bound
+from hands.contract import Order, ProvisionFailed
 from tests.hands.place import Place
 
 

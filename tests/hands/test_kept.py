@@ -14,8 +14,8 @@ from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from carpal.v1 import types_pb2
 from hands import kept
-from hands.api import Change, FileChange, Outcome, Result
 from hands.blobs import Blobs
+from hands.contract import Change, FileChange, Outcome, Result
 from tests.hands.place import PATIENCE
 
 CONTENT = b"content"

@@ -13,8 +13,8 @@ from carpal.server import Context, caller
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
-from hands.api import Order, Provisioned, Result
 from hands.builtin.process import ProcessType
+from hands.contract import Order, Provisioned, Result
 from tests.faults import supervisors
 from tests.hands.fake_brain import FakeBrain, brain
 from tests.hands.machine import Machine

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from hands.api import Call, MountFailed, Placing, Step
 from hands.builtin import passing
+from hands.contract import Call, MountFailed, Placing, Step
 from tests.hands.place import PATIENCE
 
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hands import folders, results, spool
-from hands.api import Call, HandLost, Outcome, Output, Result, Spooled, Started
 from hands.builtin import said, supervised
 from hands.builtin.supervised import SupervisedHand
 from hands.builtin.supervisor_socket import results_left
+from hands.contract import Call, HandLost, Outcome, Output, Result, Spooled, Started
 from hands.inside import spool as pieces
 from hands.inside.output import KEEP
 from hands.inside.tree import start_time

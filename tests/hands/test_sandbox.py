@@ -14,9 +14,9 @@ import pytest
 from carpal.hand_mark import mark
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
-from hands.api import MountFailed
 from hands.builtin.process import ProcessType
 from hands.builtin.supervised import SupervisedHand
+from hands.contract import MountFailed
 from hands.inside import tree
 from hands.isolation import bwrap, cgroups, probe, uids
 from tests.hands import hostile
@@ -249,7 +249,7 @@ async def test_a_process_that_left_its_session_ends_with_its_hand_h04(
 
 
 async def test_a_hand_started_from_a_thread_that_ends_lives_on_h18(tmp_path: Path) -> None:
-    from hands.api import Order
+    from hands.contract import Order
 
     folder = tmp_path / "f"
     folder.mkdir(mode=0o700)

@@ -8,7 +8,7 @@ import pytest
 
 from carpal.v1 import hand_pb2 as pb
 from hands import spool as daemons
-from hands.api import Output
+from hands.contract import Output
 from hands.inside import spool
 from hands.inside.output import KEEP
 from hands.inside.spool import LIMIT, PIECE, Writer

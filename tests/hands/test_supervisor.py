@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hands.api import Call, HandLost, Order, Result
 from hands.builtin.process import ProcessType
 from hands.builtin.supervised import SupervisedHand
+from hands.contract import Call, HandLost, Order, Result
 from hands.inside import schema, tree
 from tests.hands.place import PATIENCE, Place, until
 

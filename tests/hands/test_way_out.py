@@ -19,9 +19,9 @@ import pytest
 
 from carpal.errors import CarpalError
 from carpal.status import Reason
-from hands.api import Call, HandLost, Result
 from hands.builtin import egress
 from hands.builtin.supervised import SupervisedHand
+from hands.contract import Call, HandLost, Result
 from hands.forwarder.rules import parse
 from hands.inside import relay, tree
 from tests.hands.forwarder.place import host

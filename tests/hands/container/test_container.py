@@ -13,8 +13,8 @@ import pytest
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
-from hands.api import Call, Order, Result
 from hands.builtin.container import ContainerType
+from hands.contract import Call, Order, Result
 from hands.inside import tree
 from hands.isolation import uids
 from tests import images

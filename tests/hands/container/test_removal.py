@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hands.api import Order
 from hands.builtin.container import ContainerType
 from hands.builtin.container_box import FOLDER, HANDS, name_of
 from hands.builtin.container_engine import Box, EngineGone, EngineRefused
 from hands.builtin.container_engine import Engine as Client
+from hands.contract import Order
 from tests import images
 from tests.engine import Engine
 from tests.hands.place import Place

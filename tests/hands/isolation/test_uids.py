@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hands.api import ProvisionFailed
+from hands.contract import ProvisionFailed
 from hands.isolation import uids
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")

@@ -1,4 +1,4 @@
-"""All that the author of a hand type reads.
+"""The daemon's inner contract with a hand type: what it asks of one, and promises it.
 
 A hand type makes hands: environments that run tools. Register yours under the
 entry-point group `carpal.hand_types`; the daemon does the rest: claiming,
