@@ -22,7 +22,7 @@ from carpal.revocations import proves
 from carpal.status import Reason
 from carpal.tls import Shown
 from carpal.v1 import orchestrator_pb2 as pb
-from hands import local, types
+from hands import local, local_routes, types
 from hands.brain_check import BrainCheck
 from hands.contract import HandType
 from hands.daemon import Daemon
@@ -77,7 +77,7 @@ async def run(
         files.check_enrolled()
     async with AsyncExitStack() as held:
         held.enter_context(files.only_process())
-        await held.enter_async_context(local.answering(files.folder, standing.row))
+        await held.enter_async_context(local.answering(files.folder, local_routes.routes(standing)))
         standing.link.doing("it enrols")
         await _identify(files, token, way)
         # Valid or not: one that is over is renewed by its key, and a clock may yet be set.
@@ -101,6 +101,7 @@ async def run(
                 folder=files.hands,
                 boot_id=boot_id(),
                 hands_max=config.hands_max,
+                counts=standing.counts,
             ) as inventory:
 
                 async def relink(shown: Shown) -> None:
@@ -122,13 +123,14 @@ async def run(
                     status=standing.link,
                     check=BrainCheck(files.revoked),
                 )
-                await _serve(daemon, renewal, stop)
+                await _serve(daemon, renewal, stop, standing)
 
 
-async def _serve(daemon: Daemon, renewal: Renewal, stop: asyncio.Event) -> None:
+async def _serve(daemon: Daemon, renewal: Renewal, stop: asyncio.Event, standing: Standing) -> None:
     async with asyncio.TaskGroup() as group:
         linking = group.create_task(daemon.run())
         renewing = group.create_task(renewal.run())
+        looking = group.create_task(standing.lag.run())
         try:
             await until_stopped(stop, linking, renewing)
             if daemon.stop("the daemon stops"):
@@ -136,6 +138,7 @@ async def _serve(daemon: Daemon, renewal: Renewal, stop: asyncio.Event) -> None:
         finally:
             linking.cancel()
             renewing.cancel()
+            looking.cancel()
 
 
 def _look_at(error: CarpalError, renewal: Renewal, files: HandFiles) -> None:

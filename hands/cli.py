@@ -3,7 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import click
 
@@ -13,20 +13,8 @@ from carpal.proof import TOKEN_MAX, Token, parse_token
 from carpal.proxy import Way
 from carpal.status import Reason
 from carpal.tls import IdentityFiles
+from hands.cli_options import CONFIG, STATE, asking, settings_of
 from hands.conformance.cli import check
-
-if TYPE_CHECKING:
-    from hands.app import HandConfig
-
-_STATE = click.option(
-    "--state-dir",
-    envvar="CARPAL_STATE",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Where state lives (CARPAL_STATE).",
-)
-_CONFIG = click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), help="A TOML file."
-)
 
 
 @click.group()
@@ -38,8 +26,8 @@ hand.add_command(check)
 
 
 @hand.command("enroll")
-@_STATE
-@_CONFIG
+@STATE
+@CONFIG
 @click.option(
     "--token-file",
     required=True,
@@ -52,7 +40,7 @@ def enroll_command(state_dir: Path | None, config_file: Path | None, token_file:
     from hands.files import HandFiles
 
     logs.setup()
-    settings = _settings(state_dir, config_file)
+    settings = settings_of(state_dir, config_file)
     files = HandFiles(settings.state_dir)
     token = _read_token(token_file)
     with files.only_process():
@@ -66,7 +54,7 @@ def enroll_command(state_dir: Path | None, config_file: Path | None, token_file:
 
 
 @hand.command()
-@_STATE
+@STATE
 @click.option(
     "--token-file",
     type=click.File(),
@@ -74,7 +62,7 @@ def enroll_command(state_dir: Path | None, config_file: Path | None, token_file:
 )
 @click.option("--hands-max", type=click.IntRange(0, 10_000), help="Hands at once.  [64]")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A placement hint.")
-@_CONFIG
+@CONFIG
 @click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
 @click.option("--ready-fd", type=int, hidden=True)
 def run(  # noqa: PLR0917 - click passes by name
@@ -105,26 +93,26 @@ def run(  # noqa: PLR0917 - click passes by name
 
 
 @hand.command()
-@_STATE
-@_CONFIG
+@STATE
+@CONFIG
 @click.option("--json", "as_json", is_flag=True, help="One object.")
 def status(state_dir: Path | None, config_file: Path | None, *, as_json: bool) -> int:
     """Say whether the daemon here is linked, to which brain and since when, and why if not.
 
     Asks the daemon itself, over its local socket. Exit code 0 when it is linked, else 3.
     """
-    from hands import local
+    from hands import local_ask
     from hands import status as shown
     from hands.files import HandFiles
 
-    row = local.ask(HandFiles(_settings(state_dir, config_file).state_dir).folder)
+    row = local_ask.ask(HandFiles(settings_of(state_dir, config_file).state_dir).folder)
     click.echo(json.dumps(row) if as_json else shown.text(row))
     return 0 if shown.is_linked(row) else Unreachable.exit_code
 
 
 @hand.command()
-@_STATE
-@_CONFIG
+@STATE
+@CONFIG
 def diagnose(state_dir: Path | None, config_file: Path | None) -> int:
     """Ask a brain whether this machine's certificate is good; and if not, why.
 
@@ -132,20 +120,20 @@ def diagnose(state_dir: Path | None, config_file: Path | None) -> int:
     """
     from hands.leaving import diagnose
 
-    found = asyncio.run(diagnose(*_asking(_settings(state_dir, config_file))))
+    found = asyncio.run(diagnose(*asking(settings_of(state_dir, config_file))))
     click.echo(f"{found.verdict}: {found.detail}" + (f": {found.action}" if found.action else ""))
     return 0 if found.verdict == "ok" else Denied.exit_code
 
 
 @hand.command()
-@_STATE
-@_CONFIG
+@STATE
+@CONFIG
 @click.option("--yes", is_flag=True, help="Do it: there is no way back but a new token.")
 def retire(state_dir: Path | None, config_file: Path | None, yes: bool) -> None:
     """Have this machine's identity revoked: its daemon is cut off and ends."""
     from hands.leaving import retire
 
-    folder, address, way = _asking(_settings(state_dir, config_file))
+    folder, address, way = asking(settings_of(state_dir, config_file))
     who = IdentityFiles(folder).load().identity.uri
     if not yes:
         raise refuse(Reason.INVALID_FIELD, f"{who} would be revoked", action="give --yes")
@@ -225,24 +213,6 @@ def _already(there: IdentityFiles, state: Path, error: CarpalError) -> CarpalErr
         f"{error.message}; but {there.directory} is enrolled already, as {there.identity().name}",
         action=f"just run `carpal hand run --state-dir {state}`, or make a new token to enrol anew",
     )
-
-
-def _settings(state_dir: Path | None, config_file: Path | None) -> "HandConfig":
-    """What `carpal hand run` would go by too."""
-    from hands.app import HandConfig
-
-    return config.load(HandConfig, "hand", {"state_dir": state_dir}, config_file)
-
-
-def _asking(settings: "HandConfig") -> tuple[Path, str, Way]:
-    """This machine's identity, where to ask about it (`host:port`), and the way there."""
-    from hands.enroll import Links, links_path
-    from hands.files import HandFiles
-
-    files = HandFiles(settings.state_dir)
-    files.check_enrolled()
-    folder = files.identity_dir
-    return folder, Links.load(links_path(folder)).enrollment, Way(settings.proxy)
 
 
 def _read_token(file: TextIO) -> Token:

@@ -18,6 +18,7 @@ from hands import folders
 from hands.adoption import Adoption
 from hands.blobs import Blobs
 from hands.contract import Hand, HandType, Order, Preparing
+from hands.counts import Counts
 from hands.journal import HandRow, Journal
 from hands.keeper import Keeper
 from hands.maker import Maker
@@ -46,8 +47,10 @@ class Inventory:
         boot_id: str,
         hands_max: int,
         blobs: Blobs,
+        counts: Counts,
     ) -> None:
         self.journal = journal
+        self.counts = counts
         self.blobs = blobs
         self.types = types
         self.boot_id = boot_id
@@ -130,7 +133,7 @@ class Inventory:
         await adoption.run()
 
     def _keep(self, row: HandRow, hand: Hand) -> Keeper:
-        keeper = Keeper(row, hand, self.journal, self._remains, self.blobs)
+        keeper = Keeper(row, hand, self.journal, self._remains, self.blobs, counts=self.counts)
         self.keepers[row.hand_id] = keeper
         self._tasks[row.hand_id] = self._group.create_task(self._watch(keeper))
         return keeper
@@ -198,6 +201,7 @@ async def open_inventory(
     boot_id: str,
     hands_max: int,
     blobs: Blobs | None = None,
+    counts: Counts | None = None,
 ) -> AsyncIterator[Inventory]:
     """The inventory, everything adoptable adopted; at the end the hands are left running."""
     folders.make_parent(folder)
@@ -210,6 +214,7 @@ async def open_inventory(
             boot_id=boot_id,
             hands_max=hands_max,
             blobs=blobs or Blobs(),
+            counts=counts or Counts(),
         )
         try:
             for kind in types.values():

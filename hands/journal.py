@@ -83,6 +83,7 @@ class Journal:
     def __init__(self, path: Path, daemon_id: str = "") -> None:
         """Open or begin it. CONFIG_INVALID when it is not to be had, or not `daemon_id`'s."""
         self._db = open_file(path, daemon_id)
+        self._files = [path, path.with_name(f"{path.name}-wal")]
         self.journal_id = self.note("journal_id")
         (last,) = self._db.execute("SELECT max(sequence) FROM calls").fetchone()
         self.sequence = max(int(self.note("sequence")), last or 0)
@@ -90,6 +91,11 @@ class Journal:
         self._hand_rows: dict[str, HandRow] = {}
         self._shares: dict[str, list[str]] = {}
         self._epochs: dict[str, int] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes it takes on the disk."""
+        return sum(each.stat().st_size for each in self._files if each.exists())
 
     def close(self) -> None:
         """Let go of the file."""

@@ -26,6 +26,7 @@ from hands.contract import (
     Started,
     Step,
 )
+from hands.counts import Counts
 from hands.inside.deadline import Deadline
 from hands.journal import HandRow, Journal
 from hands.kept import Keeping
@@ -43,7 +44,14 @@ class Keeper:
     """One live hand and its open calls."""
 
     def __init__(
-        self, row: HandRow, hand: Hand, journal: Journal, remains: Remains, blobs: Blobs
+        self,
+        row: HandRow,
+        hand: Hand,
+        journal: Journal,
+        remains: Remains,
+        blobs: Blobs,
+        *,
+        counts: Counts,
     ) -> None:
         """`remains` kills what a dead hand leaves behind; changed files go to `blobs`."""
         self.hand_id = row.hand_id
@@ -55,6 +63,7 @@ class Keeper:
         self._folder = remains.folder_of(row.hand_id)
         self._remains = remains
         self._blobs = blobs
+        self._counts = counts
         self._line: asyncio.Queue[Running | None] = asyncio.Queue()
         self._idle = False
         """The worker waits for the next call, and none is in line."""
@@ -231,5 +240,7 @@ class Keeper:
             head=bytes(running.spool.head),
             total=running.spool.total,
         )
+        self._counts.outcomes[result.outcome] += 1
+        self._counts.output_bytes += running.spool.total
         del self.open[running.call_id]
         running.finish(message)

@@ -1,73 +1,120 @@
-"""The daemon's local socket: its user, and root, are told how it stands, in one JSON line.
+"""The daemon's local socket: HTTP for people, scripts and supervisors on the machine.
 
-For people, scripts and supervisors on the machine, with or without a link. It takes no orders.
+With or without a link. It is for the daemon's own user and root: its mode says so, and each
+connection is asked whose it is. What comes is bounded in size, time and number, so that nobody
+who may open it holds up the daemon.
 """
 
 import asyncio
-import json
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+import struct
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
 
-from carpal.errors import CarpalError, refuse
+from carpal.errors import refuse
 from carpal.status import Reason
+from hands.local_http import HEAD_MAX, Answer, Malformed, Routes, answer, read
 
 log = logging.getLogger(__name__)
 
-_NAME = "socket"
-_LIMIT = 5.0
-"""Seconds for the daemon to answer, and for who asked to take it."""
-_MOST = 64 * 1024
-"""Bytes of an answer; it has a few hundred."""
-
-Tell = Callable[[], Mapping[str, object]]
+NAME = "socket"
+"""Of the socket, in the daemon's folder."""
+LIMIT = 5.0
+"""Seconds for a request to come, for its answer, and for that to be taken, each."""
+_AT_ONCE = 32
+"""Connections that are served; one more is closed at once."""
+_PEER = struct.Struct("3i")
+"""`struct ucred`: pid, uid, gid."""
 
 
 @asynccontextmanager
-async def answering(folder: Path, tell: Tell) -> AsyncIterator[None]:
-    """Tell everyone who connects what `tell` gives, while the block lasts.
+async def answering(folder: Path, routes: Routes) -> AsyncIterator[None]:
+    """Answer by `routes` while the block lasts; they may change meanwhile.
 
     The caller holds `folder` as its only daemon. Where there can be no socket nobody is told, and
     the log says why.
     """
+    serving: set[asyncio.Task[None]] = set()
 
-    async def answer(writer: asyncio.StreamWriter) -> None:
-        try:
-            writer.write(json.dumps(dict(tell())).encode() + b"\n")
-            async with asyncio.timeout(_LIMIT):
-                await writer.drain()
-        except (ConnectionError, TimeoutError):
-            return  # who asked went away
-        finally:
-            writer.close()
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(serving) >= _AT_ONCE:
+            writer.transport.abort()
+            return
+        task = asyncio.create_task(_serve(reader, writer, routes))
+        serving.add(task)
+        task.add_done_callback(serving.discard)
 
-    answers: set[asyncio.Task[None]] = set()
-
-    def asked(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(answer(writer))
-        answers.add(task)
-        task.add_done_callback(answers.discard)
-
-    path = folder / _NAME
+    path = folder / NAME
     try:
         listener = _bound(folder, path)
     except OSError as error:  # its hands and its link do without
         log.warning("no local socket", extra={"socket": str(path), "why": str(error)})
         yield
         return
-    server = await asyncio.start_unix_server(asked, sock=listener)
+    # The limit of a stream is that of a head; a body is read beyond it.
+    server = await asyncio.start_unix_server(connected, sock=listener, limit=HEAD_MAX)
     try:
         yield
     finally:
         server.close()
-        for task in answers:
+        for task in serving:
             task.cancel()
-        await asyncio.gather(*answers, return_exceptions=True)
+        await asyncio.gather(*serving, return_exceptions=True)
         path.unlink(missing_ok=True)
+
+
+async def _serve(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, routes: Routes
+) -> None:
+    try:
+        said, body = await _said(reader, writer, routes)
+        writer.write(said.encoded(body=body))
+        async with asyncio.timeout(LIMIT):
+            await writer.drain()
+    except (ConnectionError, TimeoutError, asyncio.IncompleteReadError):
+        writer.transport.abort()  # who asked went away, or does not read
+    finally:
+        writer.close()
+
+
+async def _said(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, routes: Routes
+) -> tuple[Answer, bool]:
+    """What is answered, and whether with its body."""
+    try:
+        async with asyncio.timeout(LIMIT):
+            request = await read(reader)
+    except Malformed as error:
+        return _refused(error.status, str(error)), True
+    except TimeoutError:
+        return _refused(408, f"no whole request came within {LIMIT:g} s"), True
+    if not _may_ask(writer):
+        return _refused(403, "only the daemon's own user and root may ask"), True
+    try:
+        async with asyncio.timeout(LIMIT):
+            return await answer(request, routes), request.method != "HEAD"
+    except TimeoutError:
+        return _refused(503, f"there is no answer within {LIMIT:g} s"), True
+    except Exception:  # a fault of ours in a route must not end the daemon
+        log.exception("local request failed", extra={"path": request.path})
+        return _refused(500, "that failed; the daemon's log says why"), True
+
+
+def _refused(status: int, why: str) -> Answer:
+    return Answer.refusal(
+        refuse(Reason.INVALID_FIELD, why, action="correct the request"), status=status
+    )
+
+
+def _may_ask(writer: asyncio.StreamWriter) -> bool:
+    """Whether the other end, as it connected, was root or the daemon's own user."""
+    peer = writer.get_extra_info("socket")
+    raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    _, uid, _ = _PEER.unpack(raw)
+    return uid in (0, os.geteuid())
 
 
 def _bound(folder: Path, path: Path) -> socket.socket:
@@ -75,7 +122,7 @@ def _bound(folder: Path, path: Path) -> socket.socket:
     path.unlink(missing_ok=True)  # of a daemon that was killed
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _short(folder) as address:
+        with short(folder) as address:
             listener.bind(address)
         path.chmod(0o600)
     except BaseException:
@@ -84,46 +131,11 @@ def _bound(folder: Path, path: Path) -> socket.socket:
     return listener
 
 
-def ask(folder: Path) -> dict[str, Any]:
-    """How the daemon stands whose files are in `folder`. UNREACHABLE when none answers."""
-    try:
-        with (
-            _short(folder) as address,
-            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking,
-        ):
-            asking.settimeout(_LIMIT)
-            asking.connect(address)
-            answer = b""
-            while len(answer) < _MOST and (data := asking.recv(_MOST)):
-                answer += data
-        told: dict[str, Any] = json.loads(answer)
-    except (FileNotFoundError, ConnectionRefusedError):
-        raise _silent(
-            f"no daemon runs on {folder}", "start it with `carpal hand run`, or give --state-dir"
-        ) from None
-    except TimeoutError:
-        raise _silent(
-            f"the daemon of {folder} does not answer within {_LIMIT:g} s",
-            "see whether it stands still, in its log or with `ps`",
-        ) from None
-    except ValueError:
-        raise _silent(f"the daemon of {folder} ended meanwhile", "ask again") from None
-    except OSError as error:
-        raise _silent(
-            f"the daemon of {folder} cannot be asked: {error.strerror}", "ask as its user, or root"
-        ) from None
-    return told
-
-
-def _silent(problem: str, action: str) -> CarpalError:
-    return refuse(Reason.UNREACHABLE, problem, action=action)
-
-
 @contextmanager
-def _short(folder: Path) -> Iterator[str]:
-    """A socket's address holds 107 bytes; through a descriptor any path is short."""
+def short(folder: Path) -> Iterator[str]:
+    """The address of a folder's socket. It holds 107 bytes; by a descriptor any path is short."""
     handle = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield f"/proc/self/fd/{handle}/{_NAME}"
+        yield f"/proc/self/fd/{handle}/{NAME}"
     finally:
         os.close(handle)

@@ -170,6 +170,7 @@ class HandService:
             call = requests.call(request, self._description(row.type))
             if row.state == "lost" or keeper is None:
                 raise _gone(row)
+            self._hands.counts.input_bytes += len(request.input)
             return keeper.submit(call, digest)
         if known.state == "tombstone":
             raise refuse(Reason.CALL_CANCELLED, f"call {call_id!r} was cancelled before it came")

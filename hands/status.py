@@ -1,6 +1,7 @@
 """How a daemon stands: what its local socket tells, and how that reads."""
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from carpal import __version__
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from carpal.tls import Shown
+from hands.counts import Counts, LoopLag
 from hands.inventory import Inventory
 
 _LINKED, _NOT_LINKED = "linked", "not linked"
@@ -27,6 +29,10 @@ class LinkStatus:
     """Where that was dialled, `host:port`; empty without a link."""
     why: CarpalError = field(default_factory=lambda: _not_yet("it starts"))
     """Why there is none, while there is none."""
+    links: int = 0
+    """Links that a brain welcomed."""
+    reconnects: int = 0
+    """Those that were made when there was none any more."""
 
     @property
     def is_linked(self) -> bool:
@@ -35,6 +41,9 @@ class LinkStatus:
 
     def linked(self, brain: str, address: str) -> None:
         """A brain welcomed it; a link that takes another's place counts from then on too."""
+        if self.links and not self.is_linked:
+            self.reconnects += 1
+        self.links += 1
         self.since, self.brain, self.address = datetime.now(UTC), brain, address
 
     def doing(self, what: str) -> None:
@@ -66,34 +75,48 @@ class Standing:
 
     def __init__(self, hands_max: int) -> None:
         self.link = LinkStatus()
-        self._hands_max = hands_max
+        self.hands_max = hands_max
+        self.counts = Counts()
+        self.lag = LoopLag()
+        self.started = time.time()
+        """In seconds since 1970."""
+        self.inventory: Inventory | None = None
+        """Its hands, once it has them."""
         self._name = ""
-        self._inventory: Inventory | None = None
         self._shown: Callable[[], Shown] | None = None
 
     def known(self, name: str, inventory: Inventory, shown: Callable[[], Shown]) -> None:
         """It is that daemon, has those hands, and dials with the identity that `shown` gives."""
-        self._name, self._inventory, self._shown = name, inventory, shown
+        self._name, self.inventory, self._shown = name, inventory, shown
         self.link.doing("it dials")
 
     def row(self) -> dict[str, Any]:
         """It as `carpal hand status --json` gives it."""
-        inventory = self._inventory
+        inventory = self.inventory
         return {
             "daemon_id": self._name or None,
             **self.link.row(),
             "types": sorted(inventory.types) if inventory else [],
             "hands": inventory.count if inventory else 0,
-            "hands_max": self._hands_max,
+            "hands_max": self.hands_max,
             "draining": inventory.draining if inventory else False,
             "certificate_expires": self._expires(),
             "version": __version__,
             "pid": os.getpid(),
         }
 
+    def certificate_left(self) -> float | None:
+        """Seconds until the end of its certificate, below 0 after it; None when it has none."""
+        end = self._not_after()
+        return None if end is None else (end - datetime.now(UTC)).total_seconds()
+
     def _expires(self) -> str | None:
+        end = self._not_after()
+        return None if end is None else _utc(end)
+
+    def _not_after(self) -> datetime | None:
         try:
-            return _utc(self._shown().identity().not_after) if self._shown else None
+            return self._shown().identity().not_after if self._shown else None
         except (CarpalError, OSError):
             return None  # why it cannot be read is why there is no link, which says it
 

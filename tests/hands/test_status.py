@@ -13,7 +13,7 @@ import pytest
 
 from carpal.errors import Unreachable
 from carpal.identity import Role
-from hands import local
+from hands import local_ask
 from tests.hands.fake_brain import FakeBrain, brain
 from tests.hands.machine import Machine
 from tests.hands.place import PATIENCE
@@ -23,7 +23,7 @@ from tests.pki import Pki
 
 async def ask(machine: Machine) -> dict[str, Any]:
     """How the daemon of a machine stands."""
-    return await asyncio.to_thread(local.ask, machine.files.folder)
+    return await asyncio.to_thread(local_ask.ask, machine.files.folder)
 
 
 async def until(machine: Machine, **facts: object) -> dict[str, Any]:
@@ -114,7 +114,7 @@ async def test_where_no_daemon_runs_the_command_says_so(
 async def test_a_daemon_that_stands_still_is_not_waited_for(
     machine: Machine, one: FakeBrain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_LIMIT", 0.2)
+    monkeypatch.setattr(local_ask, "_LIMIT", 0.2)
     async with machine.process() as child:
         await one.link()
         child.process.send_signal(signal.SIGSTOP)
@@ -142,15 +142,3 @@ async def test_a_disk_that_holds_no_sockets_costs_a_daemon_its_status_and_nothin
     monkeypatch.setattr(socket.socket, "bind", refuses)
     async with machine.daemon():
         await one.link()
-
-
-async def test_who_was_asking_as_a_daemon_ended_is_let_go(tmp_path: Path) -> None:
-    """One that does not read is waited for no longer than the daemon."""
-    large = {"much": "x" * 8_000_000}
-    async with asyncio.timeout(PATIENCE):
-        async with local.answering(tmp_path, lambda: large):
-            reader, writer = await asyncio.open_unix_connection(str(tmp_path / "socket"))
-            await reader.readexactly(1)
-            begun = len(asyncio.all_tasks())
-        assert len(asyncio.all_tasks()) == begun - 1
-    writer.close()

@@ -1,0 +1,40 @@
+"""What the commands of `carpal hand` have in common: their state folder and settings."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from carpal import config
+from carpal.proxy import Way
+
+if TYPE_CHECKING:
+    from hands.app import HandConfig
+
+STATE = click.option(
+    "--state-dir",
+    envvar="CARPAL_STATE",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where state lives (CARPAL_STATE).",
+)
+CONFIG = click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), help="A TOML file."
+)
+
+
+def settings_of(state_dir: Path | None, config_file: Path | None) -> "HandConfig":
+    """What `carpal hand run` would go by too."""
+    from hands.app import HandConfig
+
+    return config.load(HandConfig, "hand", {"state_dir": state_dir}, config_file)
+
+
+def asking(settings: "HandConfig") -> tuple[Path, str, Way]:
+    """This machine's identity, where to ask about it (`host:port`), and the way there."""
+    from hands.enroll import Links, links_path
+    from hands.files import HandFiles
+
+    files = HandFiles(settings.state_dir)
+    files.check_enrolled()
+    folder = files.identity_dir
+    return folder, Links.load(links_path(folder)).enrollment, Way(settings.proxy)

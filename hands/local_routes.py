@@ -1,0 +1,71 @@
+"""What the local socket is asked: how the daemon stands, and to drain it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from carpal.errors import refuse
+from carpal.status import Reason
+from hands import metrics
+from hands.inventory import Inventory
+from hands.local_http import Answer, Handler, Request
+from hands.status import Standing
+
+_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def routes(standing: Standing) -> dict[str, Handler]:
+    """Those of every daemon; what else it can be asked is added."""
+    return {
+        "GET /livez": lambda _: Answer.text("ok"),
+        "GET /readyz": lambda _: _ready(standing),
+        "GET /metrics": lambda _: Answer(metrics.text(standing).encode(), kind=_PROMETHEUS),
+        "GET /status": lambda _: Answer.json(standing.row()),
+        "GET /hands": lambda _: Answer.json({"hands": hand_rows(inventory_of(standing))}),
+        "POST /drain": lambda request: _drain(request, inventory_of(standing)),
+    }
+
+
+def inventory_of(standing: Standing) -> Inventory:
+    """Its hands. UNAVAILABLE before it has them."""
+    if standing.inventory is None:
+        raise refuse(
+            Reason.UNAVAILABLE, f"the daemon starts: {standing.link.why.message}", action="ask soon"
+        )
+    return standing.inventory
+
+
+def hand_rows(inventory: Inventory) -> list[dict[str, Any]]:
+    """Each hand there is, and what it is at."""
+    journal = inventory.journal
+    rows = []
+    for row in journal.hands():
+        keeper = inventory.keepers.get(row.hand_id)
+        if keeper is None and row.hand_id not in inventory.making:
+            continue  # lost: nothing of it runs
+        rows.append(
+            {
+                "hand_id": row.hand_id,
+                "type": row.type,
+                "state": "live" if keeper else "making",
+                "sessions": journal.sessions_of(row.hand_id),
+                "calls": list(keeper.open) if keeper else [],
+            }
+        )
+    return rows
+
+
+def _ready(standing: Standing) -> Answer:
+    if not standing.link.is_linked:
+        return Answer.text(f"not linked: {standing.link.why}", 503)
+    if standing.inventory is not None and standing.inventory.draining:
+        return Answer.text("draining: it takes no new hands", 503)
+    return Answer.text("ok")
+
+
+def _drain(request: Request, inventory: Inventory) -> Answer:
+    asked: Mapping[str, Any] = request.fields(reason=str, lift=bool)
+    if asked.get("lift"):
+        inventory.lift()
+    else:
+        inventory.drain(asked.get("reason") or "said on this machine")
+    return Answer.json({"draining": inventory.draining, "hands": inventory.count})
