@@ -81,6 +81,7 @@ class Reason(StrEnum):
     AT_CAPACITY = "AT_CAPACITY"
     LIMIT_NOT_ENFORCEABLE = "LIMIT_NOT_ENFORCEABLE"
     POLICY_FORBIDS = "POLICY_FORBIDS"
+    AUDIT_NOT_WRITTEN = "AUDIT_NOT_WRITTEN"
     PROVISION_FAILED = "PROVISION_FAILED"
     SAVE_FAILED = "SAVE_FAILED"
     CALL_CANCELLED = "CALL_CANCELLED"
@@ -178,6 +179,9 @@ SPECS: dict[Reason, Spec] = {
     Reason.AT_CAPACITY: Spec(Code.RESOURCE_EXHAUSTED, "place the hand elsewhere", 5.0),
     Reason.LIMIT_NOT_ENFORCEABLE: Spec(Code.FAILED_PRECONDITION, "ask for less"),
     Reason.POLICY_FORBIDS: Spec(Code.PERMISSION_DENIED, "ask the machine's owner"),
+    Reason.AUDIT_NOT_WRITTEN: Spec(
+        Code.RESOURCE_EXHAUSTED, "give the disk of the daemon's state folder room", 5.0
+    ),
     Reason.PROVISION_FAILED: Spec(Code.INTERNAL, "read the message and the daemon's log"),
     Reason.SAVE_FAILED: Spec(Code.INTERNAL, "read the message; what calls did stays as it is"),
     Reason.CALL_CANCELLED: Spec(Code.FAILED_PRECONDITION, "make a new call"),

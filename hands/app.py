@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 
+from carpal import __version__
 from carpal.config import state_dir
 from carpal.errors import CarpalError, refuse
 from carpal.identity import Role
@@ -28,9 +29,11 @@ from hands.contract import HandType
 from hands.daemon import Daemon
 from hands.enroll import Links, asking, enroll, links_path
 from hands.files import HandFiles, boot_id
+from hands.gate import audited
 from hands.inventory import open_inventory
 from hands.journal import Journal
 from hands.journal_file import journal_errors
+from hands.policy_file import PolicyFile
 from hands.service import HandService
 from hands.status import Standing
 
@@ -54,6 +57,8 @@ class HandConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Seconds that it waits at most before it dials again, when links fail again and again."""
     proxy: str = ""
     """URL of the HTTP proxy to dial out by, or `none`; empty leaves it to the environment."""
+    policy: Path | None = None
+    """The file of what the machine's owner allows; without it, /etc/carpal/policy.toml if there."""
     sandbox: types.Sandbox = "auto"
     """Whether process hands get a sandbox: where one can be made, never, or else no hand."""
 
@@ -71,6 +76,7 @@ async def run(
     `token` is used when there is no valid identity, or one for another brain.
     """
     files = HandFiles(config.state_dir)
+    policy = PolicyFile(config.policy)
     way = Way(config.proxy)
     standing = Standing(config.hands_max)
     if token is None:
@@ -88,6 +94,8 @@ async def run(
                 f"the identity in {files.identity_dir} is {me.uri}, not a daemon's",
                 action="enrol with `carpal hand enroll`",
             )
+        gate = held.enter_context(closing(audited(files.folder, policy)))
+        gate.started(__version__)
         standing.link.doing("it takes up the hands it had")
         welcomes = _Welcomes(files, ready_fd, me.name)
         _say_way(way, (*welcomes.brains(), welcomes.enrollment()))
@@ -102,6 +110,7 @@ async def run(
                 boot_id=boot_id(),
                 hands_max=config.hands_max,
                 counts=standing.counts,
+                gate=gate,
             ) as inventory:
 
                 async def relink(shown: Shown) -> None:

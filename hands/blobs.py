@@ -9,7 +9,7 @@ the digest it was asked for, or it counts as not come.
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import IO
 
 from carpal.backoff import Backoff
@@ -71,6 +71,9 @@ class Blobs:
     def __init__(self, link_limit: float = LINK_LIMIT) -> None:
         """`link_limit` is in seconds."""
         self._link_limit = link_limit
+        self.check: Callable[[], Callable[[IO[bytes]], None] | None] = lambda: None
+        """Gives what reads all of a file and raises POLICY_FORBIDS when it may not leave; or None
+        when any may."""
         self._stub: orchestrator_pb2_grpc.OrchestratorAsyncStub | None = None
         self._linked = asyncio.Event()
 
@@ -112,8 +115,10 @@ class Blobs:
     async def write(self, session_id: str, file: IO[bytes], info: types_pb2.BlobInfo) -> None:
         """Put a file's bytes as a blob; `info` says all of it. Raises what the brain does.
 
-        One that breaks is sent again from its first byte.
+        One that breaks is sent again from its first byte. POLICY_FORBIDS for what may not leave.
         """
+        if (check := self.check()) is not None:
+            await asyncio.to_thread(check, file)
         patience = _Patience(self._link_limit)
         while True:
             file.seek(0)

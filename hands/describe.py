@@ -1,13 +1,16 @@
 """Hand types as messages."""
 
 import json
+from collections.abc import Callable
 
 from carpal.v1 import hand_pb2 as pb
 from hands.contract import Description, Health
 
 
-def type_info(description: Description) -> pb.HandTypeInfo:
-    """What Describe, and the daemon's hello, say of a type."""
+def type_info(
+    description: Description, offers: Callable[[str, str], bool] = lambda _type, _tool: True
+) -> pb.HandTypeInfo:
+    """What Describe, and the daemon's hello, say of a type; of its tools, those it offers."""
     tools = [
         pb.ToolInfo(
             name=tool.name,
@@ -15,6 +18,7 @@ def type_info(description: Description) -> pb.HandTypeInfo:
             input_schema=json.dumps(tool.input_schema).encode(),
         )
         for tool in description.tools
+        if offers(description.type, tool.name)
     ]
     return pb.HandTypeInfo(
         type=description.type,

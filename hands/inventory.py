@@ -19,6 +19,7 @@ from hands.adoption import Adoption
 from hands.blobs import Blobs
 from hands.contract import Hand, HandType, Order, Preparing
 from hands.counts import Counts
+from hands.gate import Gate
 from hands.journal import HandRow, Journal
 from hands.keeper import Keeper
 from hands.maker import Maker
@@ -48,13 +49,18 @@ class Inventory:
         hands_max: int,
         blobs: Blobs,
         counts: Counts,
+        gate: Gate,
     ) -> None:
         self.journal = journal
         self.counts = counts
         self.blobs = blobs
         self.types = types
         self.boot_id = boot_id
-        self.hands_max = hands_max
+        self.hands_max = gate.policy.hands_max(hands_max)
+        self.gate = gate
+        gate.changed.append(lambda now: self._bound(now.hands_max(hands_max)))
+        journal.told = gate.became
+        blobs.check = gate.content_check
         self.draining = bool(journal.note(_DRAINED))
         """No new hands are taken; those there are go on."""
         self.keepers: dict[str, Keeper] = {}
@@ -104,6 +110,9 @@ class Inventory:
         self.journal.keep_note(_DRAINED, "")
         log.info("new hands are taken again")
 
+    def _bound(self, hands_max: int) -> None:
+        self.hands_max = hands_max
+
     def folder_of(self, hand_id: str) -> Path:
         """A hand's own folder."""
         return self._remains.folder_of(hand_id)
@@ -121,7 +130,8 @@ class Inventory:
         if self.draining:
             raise refuse(Reason.AT_CAPACITY, "this daemon is draining and takes no new hands")
         if self.count >= self.hands_max:
-            taken = f"this daemon has {self.count} hands, as many as it takes"
+            rule = self.gate.rule_of("hands_max")
+            taken = f"this daemon has {self.count} hands, as many as it takes{rule}"
             raise refuse(Reason.AT_CAPACITY, taken)
         return self._maker.begin(row, session_id, order, mounted)
 
@@ -202,6 +212,7 @@ async def open_inventory(
     hands_max: int,
     blobs: Blobs | None = None,
     counts: Counts | None = None,
+    gate: Gate | None = None,
 ) -> AsyncIterator[Inventory]:
     """The inventory, everything adoptable adopted; at the end the hands are left running."""
     folders.make_parent(folder)
@@ -215,11 +226,12 @@ async def open_inventory(
             hands_max=hands_max,
             blobs=blobs or Blobs(),
             counts=counts or Counts(),
+            gate=gate or Gate(),
         )
         try:
-            # At once: one that takes its time is not waited for by each in turn.
-            preparing = [kind.prepare() for kind in types.values() if isinstance(kind, Preparing)]
-            await asyncio.gather(*preparing)
+            for kind in types.values():
+                if isinstance(kind, Preparing):
+                    await kind.prepare()
             await inventory.adopt()
             yield inventory
         finally:

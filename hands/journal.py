@@ -13,7 +13,7 @@ who shares them, and epochs, until any of them changes.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,8 @@ class Journal:
         (last,) = self._db.execute("SELECT max(sequence) FROM calls").fetchone()
         self.sequence = max(int(self.note("sequence")), last or 0)
         """Changes so far."""
+        self.told: Callable[..., None] = lambda _step, **_facts: None
+        """Is told of what became of hands and calls, once that is written: the audit."""
         self._hand_rows: dict[str, HandRow] = {}
         self._shares: dict[str, list[str]] = {}
         self._epochs: dict[str, int] = {}
@@ -174,16 +176,19 @@ class Journal:
             (json.dumps(dict(facts)), result, hand_id),
         )
         self._change("hand", "provisioned", live)
+        self.told("provisioned", hand=hand_id)
 
     def not_provisioned(self, hand_id: str) -> None:
         """It could not be made; the id may be tried again."""
         gone = [f"DELETE FROM {table} WHERE hand_id = ?" for table in ("hands", "shares")]  # noqa: S608
         self._change("hand", "not_provisioned", *((each, (hand_id,)) for each in gone))
+        self.told("not_provisioned", hand=hand_id)
 
     def lost(self, hand_id: str, reason: str) -> None:
         """It died."""
         died = ("UPDATE hands SET state = 'lost', reason = ? WHERE hand_id = ?", (reason, hand_id))
         self._change("hand", "lost", died)
+        self.told("lost", hand=hand_id)
 
     def unshare(self, hand_id: str, session_id: str) -> None:
         """One session's share ended."""
@@ -201,6 +206,7 @@ class Journal:
             for table in ("shares", "calls", "outputs", "saves")
         ]
         self._change("hand", "released", *((each, (hand_id,)) for each in (ended, *gone)))
+        self.told("released", hand=hand_id)
 
     def saved(self, hand_id: str, save_id: str) -> bytes | None:
         """What was answered to a save."""
@@ -280,6 +286,7 @@ class Journal:
         also = [(keep, (hand_id, call_id, head, total))] if total else []
         change = "outcome = ?, result = ?, "
         self._set_call(hand_id, call_id, "terminal", change, outcome, result, also=also)
+        self.told("ended", hand=hand_id, call=call_id, outcome=outcome, result=result)
 
     def output(self, hand_id: str, call_id: str) -> tuple[bytes, int]:
         """The beginning of what a call gave, and how much that was; until it is acknowledged."""

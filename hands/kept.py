@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from carpal.errors import CarpalError
+from carpal.errors import CarpalError, Denied
 from carpal.v1 import types_pb2
 from hands.blobs import Blobs
 from hands.contract import Attachment, FileChange, Result
@@ -112,7 +112,8 @@ def _with(result: Result, there: set[bytes]) -> Result:
     content = result.content
     if missing := len(result.attachments) - len(attached):
         what = "attachment" if missing == 1 else "attachments"
-        content += f"\n[{missing} {what} left out: the session's store did not take them in time]"
+        why = "the session's store did not take them in time, or they may not leave the machine"
+        content += f"\n[{missing} {what} left out: {why}]"
     return dataclasses.replace(result, files=files, attachments=attached, content=content)
 
 
@@ -124,7 +125,7 @@ async def _put(
     try:
         with _folder(hand_folder) as folder, _regular(folder, name) as content:
             await blobs.write(session_id, content, info)
-    except OSError as error:
+    except (OSError, Denied) as error:
         of = told.path if isinstance(told, FileChange) else told.name
         about = {"path": of[:200], "why": str(error)}
         log.warning("content not kept", extra=about)

@@ -25,7 +25,7 @@ class Redactor:
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         self.patterns = tuple(patterns)
         self.context = max((each.longest for each in patterns), default=1) - 1
-        """Bytes before a place that decide about it."""
+        """Bytes before a place that decide about it; 0 without patterns."""
 
     def __bool__(self) -> bool:
         return bool(self.patterns)

@@ -5,13 +5,16 @@ what was left out before a chunk is said with it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from carpal.v1 import hand_pb2 as pb
 from hands.contract import Call, Output
 from hands.kept import Keeping
+from hands.masking import Masking
+from hands.redact import Redactor
 from hands.spool import Spool
 
+_NONE = Redactor(())
 CHUNK = 64 * 1024
 """Bytes of output in one message on a stream that others share."""
 
@@ -33,6 +36,10 @@ class Running:
         self.ended: Keeping | None = None
         """How it ended, before the journal has that: contents of files are taken first."""
         self.result = result
+        self.redactor: Callable[[], Redactor] = lambda: _NONE
+        """What is struck out of what is watched."""
+        self.passes: Callable[[pb.Result], pb.Result] = lambda result: result
+        """The result as it may leave."""
         self._change = asyncio.Event()
 
     def take(self, output: Output) -> None:
@@ -53,21 +60,34 @@ class Running:
 
     async def watch(self, offset: int, most: int = CHUNK) -> AsyncIterator[pb.ExecuteResponse]:
         """Output from `offset` on, as it comes, `most` bytes at once, and last the result."""
+        masking: Masking | None = None
         while True:
             change = self._change
+            redactor = self.redactor()
+            if masking is not None:
+                masking.redactor = redactor
+            elif redactor:
+                masking = Masking(redactor, self.spool, offset)
             if offset < self.spool.total:
                 begin, data = self.spool.read(offset, most)
-                yield _chunk(begin, data, begin - offset)
+                if masking is None:
+                    yield _chunk(begin, data, begin - offset)
+                else:
+                    for chunk in masking.take(begin, data):
+                        yield chunk
                 offset = begin + len(data)
             elif self.result is not None:
-                yield pb.ExecuteResponse(result=self.result)
+                for chunk in masking.end() if masking else ():
+                    yield chunk
+                yield pb.ExecuteResponse(result=self.passes(self.result))
                 return
             else:
                 await change.wait()
 
     def read(self, offset: int) -> None:
         """A watcher has output up to `offset` for good."""
-        self.spool.free(offset)
+        # What is before a place decides what of it is struck out, should it be asked for again.
+        self.spool.free(max(0, offset - self.redactor().context))
 
     def _changed(self) -> None:
         self._change.set()

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator
 
 from carpal import __version__
-from carpal.errors import refuse
+from carpal.errors import CarpalError, refuse
 from carpal.ids import check_id
 from carpal.link import PROTOCOL_MAX, PROTOCOL_MIN
 from carpal.link_terms import ORPHAN_DEADLINE
@@ -33,12 +33,17 @@ _STATES: dict[str, pb.CallState.ValueType] = {
 }
 
 
+_SHOWN = 128
+"""Characters of an id that nobody looked at yet, in the audit."""
+
+
 class HandService:
     """The RPCs of `hand.proto`, for the hands of one daemon."""
 
     def __init__(self, inventory: Inventory, daemon_id: str, workspace: str) -> None:
         """`workspace` is the daemon's own: no other's sessions are served."""
         self._hands = inventory
+        self.gate = inventory.gate
         self._journal = inventory.journal
         self._daemon_id = daemon_id
         self._workspace = workspace
@@ -56,9 +61,12 @@ class HandService:
         )
 
     def types(self) -> list[pb.HandTypeInfo]:
-        """The types, by name."""
+        """The types, by name, as far as the machine's owner allows them, and their tools."""
+        policy = self.gate.policy
         return [
-            describe.type_info(kind.describe()) for _, kind in sorted(self._hands.types.items())
+            describe.type_info(kind.describe(), policy.offers_tool)
+            for name, kind in sorted(self._hands.types.items())
+            if policy.offers(name)
         ]
 
     async def probe(self, request: pb.ProbeRequest) -> pb.ProbeResponse:
@@ -81,6 +89,13 @@ class HandService:
 
     async def provision(self, request: pb.ProvisionRequest) -> AsyncIterator[pb.ProvisionResponse]:
         """Make a hand, or answer as the first time."""
+        with self.gate.asked(
+            "provision", hand=request.hand_id[:_SHOWN], type=request.type[:_SHOWN]
+        ):
+            async for step in self._provision(request):
+                yield self.gate.made(step)
+
+    async def _provision(self, request: pb.ProvisionRequest) -> AsyncIterator[pb.ProvisionResponse]:
         driver = requests.driver(request.driver, self._workspace)
         hand_id = check_id(request.hand_id, "hand_id")
         self._type(request.type)
@@ -107,6 +122,8 @@ class HandService:
                 return
             making = self._hands.making[hand_id]
         else:
+            description = self._description(request.type)
+            order = self.gate.provision(request, order, description, mounted, digest)
             row = HandRow(
                 hand_id=hand_id,
                 state="provisioning",
@@ -118,8 +135,11 @@ class HandService:
                 orphan_deadline=order.orphan_deadline,
             )
             making = self._hands.provision(row, driver.session_id, order, mounted)
-        async for step in making.watch():
-            yield step
+        try:
+            async for step in making.watch():
+                yield step
+        except CarpalError as error:
+            raise self.gate.of_owner(error, requests.limits(request.limits)) from error
 
     async def claim(self, request: pb.ClaimRequest) -> pb.ClaimResponse:
         """Raise the session's epoch; say how its calls stand."""
@@ -161,6 +181,12 @@ class HandService:
 
     def execute(self, request: pb.ExecuteRequest) -> Running:
         """Run a call, attach to it, or replay it: to be watched from the request's offset on."""
+        with self.gate.asked("call", hand=request.hand_id[:_SHOWN], call=request.call_id[:_SHOWN]):
+            running = self._execute(request)
+        running.redactor, running.passes = lambda: self.gate.redactor, self.gate.result
+        return running
+
+    def _execute(self, request: pb.ExecuteRequest) -> Running:
         row = self._hand(request.driver, request.hand_id)
         call_id = check_id(request.call_id, "call_id")
         digest = results.input_digest(request.name, request.input)
@@ -170,6 +196,9 @@ class HandService:
             call = requests.call(request, self._description(row.type))
             if row.state == "lost" or keeper is None:
                 raise _gone(row)
+            call = self.gate.call(
+                request.driver, (row.hand_id, row.type), call, request.input, digest
+            )
             self._hands.counts.input_bytes += len(request.input)
             return keeper.submit(call, digest)
         if known.state == "tombstone":
@@ -215,6 +244,8 @@ class HandService:
         keeper = self._hands.keepers.get(row.hand_id)
         if row.state == "lost" or keeper is None:
             raise _gone(row)
+        with self.gate.asked("save", hand=row.hand_id, save=save_id):
+            self.gate.save(request.driver, row.hand_id, row.type, save_id)
         progress = pb.ProvisionProgress(message="saving the workspace")
         yield pb.SaveResponse(progress=progress)
         if self._hands.keepers.get(row.hand_id) is not keeper:  # released meanwhile
@@ -312,7 +343,7 @@ class HandService:
             session_ids=self._journal.sessions_of(row.hand_id),
             open_call_ids=[] if keeper is None else list(keeper.open),
             lost=row.state == "lost",
-            reason=row.reason,
+            reason=self.gate.text(row.reason),
             unacknowledged_call_ids=self._journal.ended_calls(row.hand_id),
         )
         info.provisioned.FromNanoseconds(int(row.provisioned * 1e9))

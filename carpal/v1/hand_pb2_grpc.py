@@ -135,6 +135,7 @@ class HandServicer:
         brain draining → UNAVAILABLE DAEMON_NOT_LINKED → ask again on the daemon's next link
         a limit that cannot be enforced → FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE → ask for less
         owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → not retry
+        owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
         a mount does not exist → NOT_FOUND MOUNT_NOT_FOUND → correct it
         the environment failed to start → INTERNAL PROVISION_FAILED → read the message; try once more
         """
@@ -164,6 +165,8 @@ class HandServicer:
         no such tool → NOT_FOUND TOOL_NOT_FOUND → tell the model
         input does not fit the tool's schema → INVALID_ARGUMENT INPUT_INVALID → tell the model
         call_id exists with other content → ALREADY_EXISTS ID_REUSED → not retry
+        owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → tell the model; it did not run
+        owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the model; it did not run
         call_id was cancelled before it came → FAILED_PRECONDITION CALL_CANCELLED → settle it as cancelled
         a person has control of the hand → held, not an error → wait
         """
@@ -232,6 +235,7 @@ class HandServicer:
         Callers: brain, on behalf of an operator named in the first message.
         Idempotent: no; a cut tunnel is opened anew.
         owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → ask the machine's owner
+        owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
         no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -247,6 +251,8 @@ class HandServicer:
         no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
         the hand was lost → FAILED_PRECONDITION HAND_GONE → not retry
         the type cannot → UNIMPLEMENTED NOT_BUILT → not retry
+        owner's policy forbids it, or what is in it → PERMISSION_DENIED POLICY_FORBIDS → not retry
+        owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
         too large, or the hand does not give it → INTERNAL SAVE_FAILED → read the message
         any condition of Orchestrator.WriteBlob → as there → as there
         """

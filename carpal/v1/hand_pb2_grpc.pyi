@@ -72,6 +72,7 @@ class HandStub:
       brain draining → UNAVAILABLE DAEMON_NOT_LINKED → ask again on the daemon's next link
       a limit that cannot be enforced → FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE → ask for less
       owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → not retry
+      owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
       a mount does not exist → NOT_FOUND MOUNT_NOT_FOUND → correct it
       the environment failed to start → INTERNAL PROVISION_FAILED → read the message; try once more
     """
@@ -93,6 +94,8 @@ class HandStub:
       no such tool → NOT_FOUND TOOL_NOT_FOUND → tell the model
       input does not fit the tool's schema → INVALID_ARGUMENT INPUT_INVALID → tell the model
       call_id exists with other content → ALREADY_EXISTS ID_REUSED → not retry
+      owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → tell the model; it did not run
+      owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the model; it did not run
       call_id was cancelled before it came → FAILED_PRECONDITION CALL_CANCELLED → settle it as cancelled
       a person has control of the hand → held, not an error → wait
     """
@@ -137,6 +140,7 @@ class HandStub:
     Callers: brain, on behalf of an operator named in the first message.
     Idempotent: no; a cut tunnel is opened anew.
       owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → ask the machine's owner
+      owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
       no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
     """
     Save: _grpc.UnaryStreamMultiCallable[_hand_pb2.SaveRequest, _hand_pb2.SaveResponse]
@@ -148,6 +152,8 @@ class HandStub:
       no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
       the hand was lost → FAILED_PRECONDITION HAND_GONE → not retry
       the type cannot → UNIMPLEMENTED NOT_BUILT → not retry
+      owner's policy forbids it, or what is in it → PERMISSION_DENIED POLICY_FORBIDS → not retry
+      owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
       too large, or the hand does not give it → INTERNAL SAVE_FAILED → read the message
       any condition of Orchestrator.WriteBlob → as there → as there
     """
@@ -184,6 +190,7 @@ class HandAsyncStub(HandStub):
       brain draining → UNAVAILABLE DAEMON_NOT_LINKED → ask again on the daemon's next link
       a limit that cannot be enforced → FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE → ask for less
       owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → not retry
+      owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
       a mount does not exist → NOT_FOUND MOUNT_NOT_FOUND → correct it
       the environment failed to start → INTERNAL PROVISION_FAILED → read the message; try once more
     """
@@ -205,6 +212,8 @@ class HandAsyncStub(HandStub):
       no such tool → NOT_FOUND TOOL_NOT_FOUND → tell the model
       input does not fit the tool's schema → INVALID_ARGUMENT INPUT_INVALID → tell the model
       call_id exists with other content → ALREADY_EXISTS ID_REUSED → not retry
+      owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → tell the model; it did not run
+      owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the model; it did not run
       call_id was cancelled before it came → FAILED_PRECONDITION CALL_CANCELLED → settle it as cancelled
       a person has control of the hand → held, not an error → wait
     """
@@ -249,6 +258,7 @@ class HandAsyncStub(HandStub):
     Callers: brain, on behalf of an operator named in the first message.
     Idempotent: no; a cut tunnel is opened anew.
       owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → ask the machine's owner
+      owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
       no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
     """
     Save: _aio.UnaryStreamMultiCallable[_hand_pb2.SaveRequest, _hand_pb2.SaveResponse]  # type: ignore[assignment]
@@ -260,6 +270,8 @@ class HandAsyncStub(HandStub):
       no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
       the hand was lost → FAILED_PRECONDITION HAND_GONE → not retry
       the type cannot → UNIMPLEMENTED NOT_BUILT → not retry
+      owner's policy forbids it, or what is in it → PERMISSION_DENIED POLICY_FORBIDS → not retry
+      owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
       too large, or the hand does not give it → INTERNAL SAVE_FAILED → read the message
       any condition of Orchestrator.WriteBlob → as there → as there
     """
@@ -311,6 +323,7 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
           brain draining → UNAVAILABLE DAEMON_NOT_LINKED → ask again on the daemon's next link
           a limit that cannot be enforced → FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE → ask for less
           owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → not retry
+          owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
           a mount does not exist → NOT_FOUND MOUNT_NOT_FOUND → correct it
           the environment failed to start → INTERNAL PROVISION_FAILED → read the message; try once more
         """
@@ -344,6 +357,8 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
           no such tool → NOT_FOUND TOOL_NOT_FOUND → tell the model
           input does not fit the tool's schema → INVALID_ARGUMENT INPUT_INVALID → tell the model
           call_id exists with other content → ALREADY_EXISTS ID_REUSED → not retry
+          owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → tell the model; it did not run
+          owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the model; it did not run
           call_id was cancelled before it came → FAILED_PRECONDITION CALL_CANCELLED → settle it as cancelled
           a person has control of the hand → held, not an error → wait
         """
@@ -424,6 +439,7 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
         Callers: brain, on behalf of an operator named in the first message.
         Idempotent: no; a cut tunnel is opened anew.
           owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → ask the machine's owner
+          owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
           no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
         """
 
@@ -441,6 +457,8 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
           no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
           the hand was lost → FAILED_PRECONDITION HAND_GONE → not retry
           the type cannot → UNIMPLEMENTED NOT_BUILT → not retry
+          owner's policy forbids it, or what is in it → PERMISSION_DENIED POLICY_FORBIDS → not retry
+          owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
           too large, or the hand does not give it → INTERNAL SAVE_FAILED → read the message
           any condition of Orchestrator.WriteBlob → as there → as there
         """

@@ -14,6 +14,7 @@ from carpal.v1 import hand_pb2 as pb
 from hands.blobs import Blobs
 from hands.builtin.process import ProcessType
 from hands.contract import HandType
+from hands.gate import Gate
 from hands.inside import tree
 from hands.inventory import Inventory, open_inventory
 from hands.isolation import disk
@@ -165,6 +166,7 @@ async def open_place(
     process: ProcessType | None = None,
     more: Mapping[str, HandType] | None = None,
     blobs: Blobs | None = None,
+    gate: Gate | None = None,
 ) -> AsyncIterator[Place]:
     """A service on a state folder. With `end`, every hand's processes are killed afterwards."""
     state.mkdir(exist_ok=True)
@@ -177,6 +179,7 @@ async def open_place(
             boot_id=boot_id,
             hands_max=hands_max,
             blobs=blobs,
+            gate=gate,
         ) as inventory:
             yield Place(inventory)
     finally:

@@ -1,1 +1,0 @@
-"""Tests of hand types that others wrote."""
