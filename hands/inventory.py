@@ -229,9 +229,9 @@ async def open_inventory(
             gate=gate or Gate(),
         )
         try:
-            for kind in types.values():
-                if isinstance(kind, Preparing):
-                    await kind.prepare()
+            # At once: one that takes its time is not waited for by each in turn.
+            preparing = [kind.prepare() for kind in types.values() if isinstance(kind, Preparing)]
+            await asyncio.gather(*preparing)
             await inventory.adopt()
             yield inventory
         finally:

@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from brain.session.transcript import Transcript
 from carpal.agent import OWN_HAND
+from carpal.agent_context import DEFAULT_POLICY
 from carpal.agent_mistakes import converted
 from carpal.errors import CarpalError, refuse
 from carpal.mistake import Mistake
@@ -89,7 +90,7 @@ def reads_log(agent: Json) -> bool:
     said = (agent.get("tools") or {}).get("session_log")
     if isinstance(said, bool):
         return said
-    policy = (agent.get("context") or {}).get("policy", SHOWS_ALL)
+    policy = (agent.get("context") or {}).get("policy", DEFAULT_POLICY)
     return bool(policy != SHOWS_ALL)
 
 

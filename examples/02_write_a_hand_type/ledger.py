@@ -1,123 +1,30 @@
-"""A hand type: ledgers, to which lines are added and from which they are read.
+"""A hand type: ledgers, to which lines are added and from which they are read."""
 
-It has no process of its own, so there is little to lose and little to kill. A hand is one file in
-the folder that the daemon gives it.
-"""
+from typing import Annotated, Literal
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from pathlib import Path
-from typing import Any
-
-from carpal.errors import invalid, refuse
-from carpal.status import Reason
-from hands.contract import (
-    Call,
-    Description,
-    HandLost,
-    Health,
-    Order,
-    Outcome,
-    Provisioned,
-    Result,
-    Step,
-    Tool,
-)
-
-_TOOLS = [
-    Tool(
-        "add",
-        "Add a line to the ledger.",
-        {
-            "type": "object",
-            "properties": {"line": {"type": "string", "minLength": 1}},
-            "required": ["line"],
-            "additionalProperties": False,
-        },
-    ),
-    Tool(
-        "lines",
-        "Give every line of the ledger, oldest first.",
-        {"type": "object", "properties": {}, "additionalProperties": False},
-    ),
-]
+from hands.api import Context, HandType, ToolError, tool
 
 
-class Ledger:
-    """One hand. The daemon gives it one call at a time, and each call_id once."""
+class Ledger(HandType):
+    """A ledger: lines are added and read, and never changed."""
 
-    held: frozenset[str] = frozenset()
-    """Calls that outlived the daemon: here none does, for they run inside it."""
-    quiet = 0.0
+    def provision(self, context: Context, paper: Literal["ruled", "plain"] = "plain") -> str:
+        self.file = context.folder / "ledger"
+        self.file.touch()
+        return f"The ledger is empty, and its paper is {paper}."
 
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / "ledger"
-        self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    @tool()
+    def add(self, line: Annotated[str, "One line, without its end."]) -> str:
+        """Add a line to the ledger."""
+        if "\n" in line:
+            raise ToolError("that is more than one line: add them one by one")
+        with self.file.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+        return "added"
 
-    async def execute(self, call: Call) -> AsyncIterator[Step]:
-        if call.tool == "add":
-            with self._file.open("a", encoding="utf-8") as file:
-                file.write(call.input["line"].replace("\n", " ") + "\n")
-            yield Result(Outcome.OK, "added")
-        else:
-            text = self._file.read_text(encoding="utf-8")
-            yield Result(Outcome.OK, text or "[the ledger is empty]")
-
-    async def attach(self, call_id: str) -> AsyncIterator[Step]:
-        raise HandLost(f"call {call_id} did not outlive its daemon")
-        yield  # never: it makes this a generator, as `execute` is
-
-    async def cancel(self, call_id: str, grace: float) -> None:
-        """Nothing here takes long enough to be stopped."""
-
-    async def acknowledge(self, call_id: str) -> None:
-        """Nothing is kept of a call."""
-
-    async def contact(self) -> None:
-        """Nothing runs that would have to end without a brain."""
-
-    async def wait_lost(self) -> str:
-        return await self._lost  # it never dies by itself
-
-    async def release(self) -> None:
-        """The daemon removes the folder, and with it all there is."""
-
-    async def detach(self) -> None:
-        """The file stays, for `adopt`."""
-
-
-class LedgerType:
-    """Makes ledgers."""
-
-    def describe(self) -> Description:
-        return Description(
-            type="ledger",
-            description="A ledger: lines are added and read, and never changed.",
-            tools=_TOOLS,
-            config_schema={"type": "object", "properties": {}, "additionalProperties": False},
-            capabilities=("adopt",),
-        )
-
-    async def probe(self) -> Health:
-        limits = ("memory_bytes", "disk_bytes", "processes", "cpus")
-        return Health(ready=True, not_enforceable=limits)
-
-    async def provision(self, order: Order, progress: Callable[[str], None]) -> Provisioned:
-        for name in order.config:
-            raise invalid(f"config.{name}", "is not known; a ledger has nothing to choose")
-        if order.limits:
-            names = ", ".join(order.limits)
-            raise refuse(Reason.LIMIT_NOT_ENFORCEABLE, f"a ledger cannot enforce {names}")
-        (order.folder / "ledger").touch()
-        return Provisioned(Ledger(order.folder), {}, "The ledger is empty.")
-
-    async def adopt(self, hand_id: str, folder: Path, state: Mapping[str, Any]) -> Ledger:
-        if not (folder / "ledger").is_file():
-            raise HandLost("its file is gone")
-        return Ledger(folder)
-
-    async def reap(self, hand_id: str, folder: Path) -> int:
-        return 0  # no process was started
-
-    async def left(self, hand_id: str, folder: Path) -> Mapping[str, Result]:
-        return {}
+    @tool()
+    def lines(self, context: Context, last: int | None = None) -> None:
+        """Give the lines of the ledger, oldest first; with `last`, no more than so many."""
+        found = self.file.read_text(encoding="utf-8").splitlines()
+        for line in found[-last:] if last else found:
+            context.say(f"{line}\n")

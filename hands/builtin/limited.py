@@ -5,9 +5,11 @@ import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from carpal import hand_mark
 from hands.builtin.supervised import PULSE, Pulse, SupervisedHand
 from hands.contract import Result, Step
 from hands.inside import tree
+from hands.isolation import cgroups, uids
 from hands.isolation.cgroups import Group
 
 _MIB = 1024 * 1024
@@ -76,3 +78,16 @@ async def remove(group: Group) -> None:
     """Kill what is in it, and remove it."""
     await asyncio.to_thread(group.kill)
     await asyncio.to_thread(group.remove)
+
+
+async def reap(folder: Path) -> int:
+    """Kill what is in the group of the hand in `folder`, or carries its mark; how many that was."""
+    # It may have been made when the machine's owner had said otherwise about the sandbox.
+    group = await asyncio.to_thread(lambda: cgroups.find(cgroups.name_of(folder), cgroups.seen()))
+    # First: nothing in it can hide, or make this slow.
+    killed = await asyncio.to_thread(group.kill)
+    killed += await asyncio.to_thread(
+        tree.kill_marked, hand_mark.mark(folder), uids.anothers(folder)
+    )
+    await remove(group)
+    return killed

@@ -34,7 +34,7 @@ from hands.contract import (
 from hands.inside import tree
 from hands.inside.call import START_LIMIT
 from hands.inside.toolset import TOOLS
-from hands.isolation import bwrap, cgroups, probe, uids
+from hands.isolation import bwrap, cgroups, probe
 from hands.isolation.cgroups import Group
 
 SANDBOX = ("auto", "off", "required")
@@ -216,17 +216,7 @@ class ProcessType:
 
     async def reap(self, hand_id: str, folder: Path) -> int:
         """Kill what is in the hand's group or carries its mark; what it wrote stays to be read."""
-        # It may have been made when the machine's owner had said otherwise about the sandbox.
-        group = await asyncio.to_thread(
-            lambda: cgroups.find(cgroups.name_of(folder), cgroups.seen())
-        )
-        # First: nothing in it can hide, or make this slow.
-        killed = await asyncio.to_thread(group.kill)
-        killed += await asyncio.to_thread(
-            tree.kill_marked, hand_mark.mark(folder), uids.anothers(folder)
-        )
-        await limited.remove(group)
-        return killed
+        return await limited.reap(folder)
 
     async def left(self, hand_id: str, folder: Path) -> Mapping[str, Result]:
         """What its supervisor wrote down when it ended by itself."""

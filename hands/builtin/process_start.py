@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from carpal.fault_points import FOLDER
@@ -17,6 +17,11 @@ from hands.inside.shell import ALWAYS
 from hands.isolation import bwrap, launch
 from hands.isolation.cgroups import Group
 
+_JOINING = (
+    'n=$1; shift; while [ "$n" -gt 0 ]; do echo 0 >"$1" || exit 71; shift; n=$((n-1)); done; '
+    'exec "$@"'
+)
+"""A shell's script: join so many groups, and become the program after them."""
 _SUPERVISOR = Path(__file__).resolve().parents[1] / "supervisor.py"
 
 
@@ -67,17 +72,33 @@ async def plain(order: Order, workspace: Path, start_limit: float, mark: str) ->
     """Start it as the daemon's user; it is ready, and on its own, when this returns."""
     for name in ("home", "tmp"):
         (order.folder / name).mkdir(exist_ok=True)
+    options = ["--workspace", str(workspace)]
+    await outside(order, options, environment=_environment(order, mark), start_limit=start_limit)
+
+
+async def outside(
+    order: Order,
+    options: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    start_limit: float,
+    joins: Sequence[str] = (),
+) -> None:
+    """Start one with these options in no sandbox; it is ready, and on its own, when this returns.
+
+    `joins` are the files of control groups to join. Raises ProvisionFailed.
+    """
     command = [
         *(sys.executable, "-I", "-S", str(_SUPERVISOR)),
-        *("--folder", str(order.folder), "--workspace", str(workspace)),
+        *("--folder", str(order.folder), *options),
         *common.terms(order, start_limit),
     ]
     process = await asyncio.create_subprocess_exec(
-        *command,
+        *("/bin/sh", "-c", _JOINING, "sh", str(len(joins)), *joins, *command),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=_environment(order, mark),
+        env=dict(environment),
         start_new_session=True,
     )
     try:

@@ -1,5 +1,6 @@
 """The server that the checks start themselves, for `--type`: one that may be stopped and killed."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -9,7 +10,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from carpal import children
+from carpal import children, hand_mark
 from carpal.children import Child
 from carpal.errors import invalid, refuse
 from carpal.status import Reason
@@ -20,6 +21,8 @@ SANDBOXES = ("auto", "off", "required")
 SECRET = "CARPAL_CHECK_SECRET"  # noqa: S105 - a name
 """A variable of the server's environment that no hand may see."""
 
+_SWEEPS = 20
+"""Times at most that what is left is looked for and killed."""
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -117,7 +120,10 @@ async def open_own(type_name: str, workspace: str) -> AsyncIterator[OwnServer]:
         await own.stop()
         # A check that kills may leave a hand, and removing its folder ends no container.
         for hand in folder.glob("*/hands/*"):
-            await kinds[type_name].load()().reap(hand.name, hand)
+            if kinds[type_name].value.startswith("hands.builtin."):
+                await kinds[type_name].load()().reap(hand.name, hand)
+            else:  # code that is to run in no process but its hand's
+                _kill_marked(hand_mark.mark(hand))
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -131,6 +137,17 @@ def _folder() -> Path:
 def processes_of(mark: str) -> list[int]:
     """Processes of this machine that have `mark` among their arguments."""
     return [pid for pid in children.all_pids() if mark in children.arguments_of(pid)]
+
+
+def _kill_marked(mark: str) -> None:
+    """Kill every process that has `mark` in its environment, and what they start meanwhile."""
+    for _ in range(_SWEEPS):
+        pids = [pid for pid in children.all_pids() if mark in children.environment_of(pid)]
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if not pids:
+            return
 
 
 def _cgroups(pid: int) -> set[Path]:

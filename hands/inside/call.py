@@ -138,7 +138,7 @@ class Call:
                 mounts = self.tool in mounting.TOOLS
                 limit = mounting.CPU_SECONDS if mounts else _CPU_SECONDS
                 body = runner.function(self._file_tool(), limit)
-            self.runner = place.children.fork(body, inner)
+            self.runner = place.children.fork(body, *([] if inner is None else [inner]))
             place.loop.register(self.runner.report, selectors.EVENT_READ, self.on_report)
             self._reporting = True
         except OSError as error:

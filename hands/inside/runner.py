@@ -50,9 +50,9 @@ class Children:
         self._runners: set[int] = set()
         self._ended: dict[int, int] = {}
 
-    def fork(self, body: Body, keep: int | None) -> Runner:
+    def fork(self, body: Body, *keep: int) -> Runner:
         """Start a runner; see `fork`."""
-        started = fork(body, keep)
+        started = fork(body, *keep)
         self._runners.add(started.pid)
         return started
 
@@ -89,7 +89,7 @@ class Children:
         return sum(tree.kill_tree(process.pid, process.start) for process in strays)
 
 
-def fork(body: Body, keep: int | None) -> Runner:
+def fork(body: Body, *keep: int) -> Runner:
     """Start a runner that has no descriptor of the supervisor's but `keep`. Raises OSError."""
     receive, send = os.pipe2(os.O_CLOEXEC)
     parent = os.getpid()
@@ -100,7 +100,7 @@ def fork(body: Body, keep: int | None) -> Runner:
         os.close(send)
         raise
     if pid == 0:
-        _child(parent, body, send, keep)
+        _child(parent, body, send, *keep)
     os.close(send)
     os.set_blocking(receive, False)
     return Runner(pid, tree.start_time(pid), receive)
@@ -134,10 +134,10 @@ def _wait_for_the_end(receive: int, send: int) -> NoReturn:
         os._exit(0)
 
 
-def _child(parent: int, body: Body, send: int, keep: int | None) -> NoReturn:
+def _child(parent: int, body: Body, send: int, *keep: int) -> NoReturn:
     code = 70  # EX_SOFTWARE: the body raised
     try:
-        _detach(parent, {send} if keep is None else {send, keep})
+        _detach(parent, {send, *keep})
         body(lambda report: _write(send, report))
         code = 0
     finally:

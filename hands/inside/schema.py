@@ -58,12 +58,13 @@ def _check_object(schema: Schema, value: dict[str, object], field: str) -> Probl
         if name not in value:
             return Problem(_join(field, str(name)), "is required")
     for name, inner in value.items():
-        part = known.get(name)
+        part = known.get(name, schema.get("additionalProperties"))
         if isinstance(part, Mapping):
             if problem := check(part, inner, _join(field, name)):
                 return problem
-        elif schema.get("additionalProperties") is False:
-            return Problem(_join(field, name), f"is not known; known are {', '.join(known)}")
+        elif part is False:
+            there = f"known are {', '.join(known)}" if known else "there is none"
+            return Problem(_join(field, name), f"is not known; {there}")
     return None
 
 

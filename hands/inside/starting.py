@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hands.inside import relay, tree
@@ -28,6 +28,7 @@ _OPTIONS = {
     "--egress": False,
     "--sealed": False,  # what it runs is of its own user
     "--filter": True,  # of system calls, for it and all that it runs
+    "--host": True,  # what runs its tools: a program's arguments, as JSON
 }
 """Whether each has a value."""
 
@@ -103,7 +104,12 @@ def main() -> None:
     os.chdir("/")
     gc.freeze()  # what is loaded stays: a call's process shares its pages, and copies none of them
     gc.enable()
-    Supervisor(
+    supervisor: Callable[..., Supervisor] = Supervisor
+    if "--host" in given:
+        from hands.inside.hosting import hosted
+
+        supervisor = hosted(json.loads(given["--host"]))
+    supervisor(
         listener,
         folder,
         Path(given["--workspace"]),

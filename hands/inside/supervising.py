@@ -94,11 +94,15 @@ class Supervisor:
             self._tick()
         if self._current:
             self._current.freeze()
+        self._before_the_end()
         tree.kill_below(os.getpid())
         self._place.children.reap()
         self._leave_results()
         if self._connection:
             self._connection.say_last({"event": "ended", "reason": self._ending})
+
+    def _before_the_end(self) -> None:
+        """What is below it may still be asked something."""
 
     def _leave_results(self) -> None:
         """Write down what nobody took: its daemon is gone, or stands still, and may come back."""
@@ -151,7 +155,7 @@ class Supervisor:
 
     def _start(self, call: Call) -> None:
         self._current = call
-        if call.given.get("restart"):
+        if call.tool == "bash" and call.given.get("restart"):
             self._restart(call)
         else:
             point("supervisor.call.before_started")
@@ -255,7 +259,7 @@ class Supervisor:
 
     def _take(self, message: Mapping[str, Any]) -> None:
         call_id = message["call_id"]
-        call = Call(self._place, call_id, message["tool"], message["input"], message["limit"])
+        call = self._call(call_id, message["tool"], message["input"], message["limit"])
         if call_id not in self._seen:
             self._seen.add(call_id)
             self._calls[call_id] = call
@@ -265,6 +269,9 @@ class Supervisor:
         else:
             call.refuse("interrupted", "this call came before; what it gave is no longer kept")
             self._emit(_result(call))
+
+    def _call(self, call_id: str, tool: str, given: Mapping[str, Any], limit: float) -> Call:
+        return Call(self._place, call_id, tool, given, limit)
 
     def _cancel(self, call_id: str, grace: float) -> None:
         self._seen.add(call_id)  # should it come later, it does not run

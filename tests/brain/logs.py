@@ -8,6 +8,8 @@ from brain.session.transcript import Transcript
 
 AGENT = {"name": "a", "model": "m", "system": "be brief", "max_tokens": 100}
 HANDS = {"shell": {"type": "process"}, "build": {"type": "process"}}
+LOG_TOOLS = ["brain__session_search", "brain__session_read"]
+"""What an agent is offered beside its hands' tools, unless it says otherwise."""
 
 
 class Log:

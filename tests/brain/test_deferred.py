@@ -7,7 +7,7 @@ from brain.context.request import next_reply
 from brain.session.checkpoint import checkpoint, restored
 from brain.text import canonical
 from brain.tools.offered import deferred, meant, offered
-from tests.brain.logs import AGENT, Log
+from tests.brain.logs import AGENT, LOG_TOOLS, Log
 
 
 def tools(hand: str, count: int) -> dict[str, Any]:
@@ -20,8 +20,8 @@ def tools(hand: str, count: int) -> dict[str, Any]:
 
 
 def names(log: Log) -> list[str]:
-    """What the model is offered."""
-    return [tool["name"] for tool in offered(log.transcript)]
+    """What the model is offered, but for the tools that read the log."""
+    return [each for tool in offered(log.transcript) if (each := tool["name"]) not in LOG_TOOLS]
 
 
 def many(agent: dict[str, Any] | None = None, build: int = 50) -> Log:

@@ -14,7 +14,7 @@ from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
 from hands.describe import type_info
 from hands.types import installed
-from tests.brain.logs import Log
+from tests.brain.logs import LOG_TOOLS, Log
 from tests.brain.serving import brain, linked
 from tests.brain.stage import Stage, daemon_row
 from tests.sessiond.serving import Serving
@@ -121,7 +121,7 @@ def test_a_log_that_holds_what_is_no_good_offers_the_rest() -> None:
     good = {"name": "bash", "description": "runs", "input_schema": json.loads(OBJECT)}
     tools = [good, good | {"name": "run it"}, good | {"input_schema": {}}, 7, good]
     log.add("context.tools", {"hand": "shell", "tools": tools})
-    assert [each["name"] for each in offered(log.transcript)] == ["bash"]
+    assert [each["name"] for each in offered(log.transcript)] == ["bash", *LOG_TOOLS]
 
 
 def test_a_hand_of_any_name_has_tools_of_names_that_the_model_can_be_told() -> None:
@@ -130,7 +130,7 @@ def test_a_hand_of_any_name_has_tools_of_names_that_the_model_can_be_told() -> N
     log.add("session.updated", {"hands": {"shell": {"type": "process"}, hand: {"type": "process"}}})
     good = {"name": "bash", "description": "runs", "input_schema": json.loads(OBJECT)}
     log.add("context.tools", {"hand": hand, "tools": [good]})
-    (told,) = offered(log.transcript)
+    told, *_ = offered(log.transcript)
     assert len(told["name"]) <= 128
     assert told["name"].startswith("my_hand__")
     assert meant(log.transcript, told["name"]) == (hand, "bash")

@@ -46,8 +46,9 @@ async def test_of_many_tools_the_model_is_offered_what_it_searched_for_and_may_c
         (loaded,) = made.data("context.tools_loaded")
         assert loaded["names"] == ["edit"]
         first, second, third = await offered(own)
-        assert first == ["brain__tool_search"]
-        assert second == third == ["brain__tool_search", "edit"], "at the end, from then on"
+        own_tools = ["brain__session_search", "brain__session_read", "brain__tool_search"]
+        assert first == own_tools
+        assert second == third == [*own_tools, "edit"], "at the end, from then on"
         found, written = results(made)
         assert found["content"][0]["text"].startswith("edit: ")
         assert written["outcome"] == "ok"

@@ -1,7 +1,7 @@
 """The next request: a function of the transcript, the same bytes each time."""
 
 from brain.context.request import digest, next_reply
-from tests.brain.logs import Log
+from tests.brain.logs import LOG_TOOLS, Log
 
 TOOL = {"name": "bash", "description": "d", "input_schema": {"type": "object"}}
 
@@ -18,6 +18,6 @@ def test_it_holds_the_system_the_tools_and_everything_said() -> None:
     log.say("go")
     call = next_reply(log.transcript)
     assert [block["text"] for block in call.request["system"]] == ["be brief"]
-    assert [tool["name"] for tool in call.request["tools"]] == ["bash", "build__bash"]
+    assert [tool["name"] for tool in call.request["tools"]] == ["bash", "build__bash", *LOG_TOOLS]
     assert call.through == log.transcript.head
     assert digest(call.request) == digest(next_reply(log.transcript).request)

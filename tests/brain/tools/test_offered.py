@@ -10,7 +10,7 @@ from brain.permissions import evaluate
 from brain.tools.names import tool_name
 from brain.tools.offered import context_tools, meant, no_tool, offered, permitted
 from carpal.v1 import hand_pb2
-from tests.brain.logs import Log
+from tests.brain.logs import LOG_TOOLS, Log
 from tests.pace import SEED
 
 BASH = {"name": "bash", "description": "runs", "input_schema": {"type": "object"}}
@@ -26,13 +26,13 @@ def test_the_default_hands_tools_keep_their_names_and_others_have_their_hands_be
     log.add("context.tools", told("build"))
     log.add("context.tools", told("shell"))
     tools = offered(log.transcript)
-    assert [tool["name"] for tool in tools] == ["bash", "build__bash"]
+    assert [tool["name"] for tool in tools] == ["bash", "build__bash", *LOG_TOOLS]
     assert tools[1]["description"] == "On hand 'build': runs"
-    assert all(tool["input_schema"] == {"type": "object"} for tool in tools)
+    assert all(tool["input_schema"] == {"type": "object"} for tool in tools[:2])
 
 
 def test_a_hand_whose_tools_nobody_told_offers_none() -> None:
-    assert offered(Log().transcript) == []
+    assert [tool["name"] for tool in offered(Log().transcript)] == LOG_TOOLS
 
 
 def test_a_name_means_the_hand_and_tool_that_were_offered_by_it() -> None:

@@ -8,7 +8,7 @@ from brain.tools.offered import meant, offered
 from brain.tools.own import Read, Search, ToolSearch, asked, reads_log
 from carpal.errors import CarpalError
 from carpal.status import Reason
-from tests.brain.logs import AGENT, HANDS, Log
+from tests.brain.logs import AGENT, HANDS, LOG_TOOLS, Log
 
 BASH = {"name": "bash", "description": "runs", "input_schema": {"type": "object"}}
 
@@ -16,12 +16,13 @@ BASH = {"name": "bash", "description": "runs", "input_schema": {"type": "object"
 @pytest.mark.parametrize(
     ("agent", "reads"),
     [
-        ({}, False),
+        ({}, True),
+        ({"context": None}, True),
         ({"context": {"policy": "whole"}}, False),
         ({"context": {"policy": "trim"}}, True),
         ({"context": {"policy": "trim"}, "tools": {"session_log": False}}, False),
         ({"tools": {"session_log": True}}, True),
-        ({"tools": {"offer": ["bash"]}}, False),
+        ({"tools": {"offer": ["bash"]}}, True),
     ],
 )
 def test_the_log_is_offered_where_the_policy_does_not_show_it_unless_the_agent_says(
@@ -31,14 +32,16 @@ def test_the_log_is_offered_where_the_policy_does_not_show_it_unless_the_agent_s
     log = Log()
     log.add("session.updated", {"agent": AGENT | agent})
     names = [tool["name"] for tool in offered(log.transcript)]
-    assert names == (["brain__session_search", "brain__session_read"] if reads else [])
+    assert names == (LOG_TOOLS if reads else [])
 
 
 def test_the_brains_own_names_mean_its_own_tools_whatever_a_hand_says_it_has() -> None:
     log = Log()
     posing = BASH | {"name": "brain__session_read"}
     log.add("context.tools", {"hand": "shell", "type": "process", "tools": [BASH, posing]})
-    assert [tool["name"] for tool in offered(log.transcript)] == ["bash"]
+    told = offered(log.transcript)
+    assert [tool["name"] for tool in told] == ["bash", *LOG_TOOLS]
+    assert told[2]["description"] != BASH["description"]
     assert meant(log.transcript, "brain__session_read") == ("brain", "session_read")
     assert meant(log.transcript, "brain__other") == ("brain", "other")
 
@@ -47,7 +50,7 @@ def test_a_hand_named_brain_offers_nothing() -> None:
     log = Log()
     log.add("session.updated", {"hands": HANDS | {"brain": {"type": "process"}}})
     log.add("context.tools", {"hand": "brain", "type": "process", "tools": [BASH]})
-    assert offered(log.transcript) == []
+    assert [tool["name"] for tool in offered(log.transcript)] == LOG_TOOLS
 
 
 @pytest.mark.parametrize(

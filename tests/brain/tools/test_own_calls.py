@@ -132,6 +132,8 @@ async def test_a_redacted_event_says_so(reading: Stage) -> None:
 
 
 async def test_an_agent_that_may_not_read_its_log_does_not(driven: Stage) -> None:
+    agent = AGENT | {"tools": {"session_log": False}}
+    await driven.driver.append(New("session.updated", {"agent": agent}))
     result = await ask(driven, "session_read", {})
     assert result["is_error"]
     assert "may not read its session's log" in text(result)

@@ -27,11 +27,13 @@ from tests.brain.harnesses.claude_code.conftest import (
     take_over,
     texts,
 )
+from tests.brain.logs import LOG_TOOLS
 from tests.brain.said import Said, uses
 from tests.brain.stage import Stage, result
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 CALL = "mcp__hands__bash"
+OWN = {f"mcp__hands__{name}" for name in LOG_TOOLS}
 
 
 async def test_each_question_is_a_model_call_and_each_tool_call_runs_on_the_hand(
@@ -79,7 +81,7 @@ async def test_it_is_offered_the_sessions_hands_alone_and_told_nothing_of_this_m
     model = Said()
     await drive(driven, model)
     (request,) = model.requests
-    assert [tool["name"] for tool in request["tools"]] == [CALL]
+    assert {tool["name"] for tool in request["tools"]} == {CALL, *OWN}
     assert (request["model"], request["max_tokens"]) == ("claude-sonnet-5", 1000)
     assert [block["text"] for block in request["system"]][-1] == SYSTEM
     assert texts(request) == ["hi"]
@@ -384,7 +386,7 @@ async def test_an_agent_without_system_or_hands_just_talks(driven: Stage) -> Non
     model = Said()
     await drive(driven, model)
     assert (await driven.kinds())[-2:] == ["span.model_request_end", "session.status_idle"]
-    assert not model.requests[0].get("tools")
+    assert {tool["name"] for tool in model.requests[0]["tools"]} == OWN
     assert history.missing(model.requests[0], [{"role": "user", "content": []}]) == ""
 
 
@@ -435,6 +437,7 @@ async def test_tools_that_become_known_in_the_middle_of_a_turn_are_offered_at_on
     model = Said()
     model.replies = [uses("one")]
     await drive(driven, model)
-    assert [tool["name"] for tool in model.requests[1]["tools"]] == ["mcp__hands__read"]
+    named = {tool["name"] for tool in model.requests[1]["tools"]}
+    assert named - OWN == {"mcp__hands__read"}
     assert "ran" in str(model.requests[1])
     assert "session.error" not in await driven.kinds()

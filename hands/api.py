@@ -1,0 +1,138 @@
+"""All that the author of a hand type in Python reads.
+
+A hand is anything that runs tools for an agent. A type is a class: one object of it is one hand,
+in a process of its own, so what it does harms no other. Its name is that of its entry point:
+
+    [project.entry-points."carpal.hand_types"]
+    ledger = "ledger:Ledger"
+
+`carpal hand new NAME` writes one; `carpal hand call TYPE TOOL '{…}'` runs a tool of it.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+TIME_LIMIT = 120.0
+"""Seconds a call may take when neither its tool nor who calls says otherwise."""
+ATTACHMENTS_MAX = 20
+ATTACHMENT_MAX = 5 * 1024 * 1024
+"""Of one call, and bytes of one."""
+
+
+class ToolError(Exception):
+    """The tool ran and failed. Its text is for the model: say what was wrong and what to do.
+
+    Any other exception is told too, as a failure of the tool itself.
+    """
+
+
+class HandLost(Exception):
+    """The environment is gone: the call may have partly happened, and no other can come."""
+
+
+class Cancelled(BaseException):
+    """Raised in a tool, wherever it is, that is cancelled or out of time: clean up and let it pass.
+
+    An `async` tool gets `asyncio.CancelledError`. Who is not done two seconds later (the grace may
+    be another) is killed, and the hand is lost with it.
+    """
+
+
+def tool(*, time_limit: float = TIME_LIMIT) -> Callable[[_Method], _Method]:
+    """Make a method a tool; `time_limit` is in seconds.
+
+    Its name is the tool's, its docstring what the model reads, its type hints the JSON Schema of
+    the input: `str`, `int`, `float`, `bool`, `Literal[…]` (one of these), `list[T]`,
+    `dict[str, T]`, a `TypedDict`. What has a default is optional; `T | None = None` too.
+    `Annotated[T, "text"]` says what a parameter means. A parameter of the hint `Context` is the
+    call's, and no input. It is a method or an `async` one; calls of a hand come one at a time, in
+    one thread. It returns a `str`: the result. Or None: then its output is the result.
+    """
+
+    def mark(method: _Method) -> _Method:
+        method.__carpal_tool__ = time_limit  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+class Attached(NamedTuple):
+    """What a call attached; its bytes are in the folder `kept` beside the hand's, as `digest`."""
+
+    digest: str
+    """SHA-256, in hex."""
+    size: int
+    media_type: str
+    name: str
+
+
+class Context:
+    """A call as its tool sees it; also that of `provision`. In a test: `Context(tmp_path)`."""
+
+    __carpal_context__ = True
+
+    def __init__(self, folder: Path, call_id: str = "test", time_limit: float = TIME_LIMIT) -> None:
+        self.folder = folder
+        """The hand's own, empty at first and removed with it. It is the current folder too."""
+        self.call_id = call_id
+        """Never changes and never comes again: what to give a system that takes each only once."""
+        self.time_limit = time_limit
+        """Seconds."""
+        self.cancelled = False
+        """To look at where no exception gets through, in a thread or in a library's callback."""
+        self.attached: list[Attached] = []
+
+    def say(self, text: str) -> None:
+        """Give output as it comes: those who watch see it at once. `print` does the same."""
+        print(text, end="", flush=True)  # noqa: T201 - standard output is what is watched
+
+    def attach(self, data: bytes, media_type: str, name: str = "") -> None:
+        """Have the result carry a picture or a file. Raises ToolError for too many or too much."""
+        if len(self.attached) == ATTACHMENTS_MAX:
+            raise ToolError(f"a result has at most {ATTACHMENTS_MAX} attachments")
+        if len(data) > ATTACHMENT_MAX:
+            raise ToolError(f"{name or 'it'} has {len(data)} bytes, more than {ATTACHMENT_MAX}")
+        digest = hashlib.sha256(data).hexdigest()
+        kept = self.folder.parent / "kept"
+        kept.mkdir(mode=0o700, exist_ok=True)
+        (kept / digest).write_bytes(data)
+        self.attached.append(Attached(digest, len(data), media_type, name))
+
+
+class HandType:
+    """Derive from it. The class's docstring says what a hand of it is.
+
+    Besides its tools it may have these, each a method or an `async` one:
+
+    `def provision(self, context: Context, …) -> str | None` makes the hand ready, within five
+    minutes. Its further parameters are the hand's config, by type hints as a tool's. What it
+    returns the model reads once: what to know about the place. What it raises is why there is none.
+
+    `def release(self) -> None` ends what ends not by itself, within three seconds; then every
+    process that the hand started is killed, and its folder removed. It is called at every end that
+    leaves time for it: a release, a machine that loses its brain for too long, `HandLost`.
+    """
+
+    __carpal_hand_type__ = True
+    capabilities: Sequence[str] = ()
+    """`shell`, `files`, `visual`: what `carpal hand check` then holds it to."""
+
+    @classmethod
+    def probe(cls) -> str:
+        """Why no hand can be made on this machine now, and what to do; empty when one can."""
+        return ""
+
+
+def describe(kind: type[HandType]) -> Mapping[str, Any]:
+    """What the daemon will say of the type. Raises TypeError, which names what is wrong.
+
+    `description`, `capabilities`, `config_schema`; `tools`, each `name`, `description`,
+    `input_schema`, `time_limit`.
+    """
+    from hands.described import described
+
+    return described(kind)

@@ -1,0 +1,1 @@
+"""Hand types that others wrote in Python: each hand in a process of its own."""

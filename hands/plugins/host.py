@@ -1,0 +1,261 @@
+"""The process of one hand whose type is a class of `hands/api.py`: the only one its code runs in.
+
+`python -P -m hands.plugins.host describe MODULE:CLASS FD` writes one JSON object to FD:
+`described` and `unready`, or `wrong`. `… run MODULE:CLASS FD FOLDER HAND` serves the supervisor at
+the other end of the socket FD, in frames as the supervisor's own: `call {call_id, tool, input,
+limit}`, `cancel {call_id}`, `release`; answered by `{call_id, outcome, content, attachments}`,
+content null when the output is the result. HAND is for people who look at ps.
+
+Calls run in the main thread, one at a time. Another thread reads what the supervisor says, so that
+a call that never gives way can be cancelled.
+"""
+
+import asyncio
+import importlib
+import inspect
+import json
+import os
+import queue
+import signal
+import socket
+import struct
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from hands import described
+from hands.api import Cancelled, Context, HandLost, HandType, ToolError
+from hands.hints import signature
+from hands.inside.output import Capture
+
+PROVISION = ".provision"
+"""The call that makes the hand; no tool has such a name."""
+_CANCEL = signal.SIGUSR1
+_LENGTH = struct.Struct(">I")
+_NAME_MAX, _KIND_MAX = 255, 127
+_WHY_MAX = 4000
+"""Characters of why something failed."""
+
+Answer = dict[str, Any]
+
+
+def main() -> None:
+    """See above."""
+    mode, target, fd = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, errors="replace")  # type: ignore[union-attr]
+    if mode == "describe":
+        told = json.dumps(_described(target)).encode() + b"\n"
+        while told:
+            told = told[os.write(fd, told) :]
+        os._exit(0)  # whatever threads it started
+    Host(target, socket.socket(fileno=fd), Path(sys.argv[4])).run()
+
+
+def load(target: str) -> type[HandType]:
+    """The class. Raises what importing it does, and TypeError when it is none."""
+    module, _, name = target.partition(":")
+    found: Any = importlib.import_module(module)
+    for each in name.split("."):
+        found = getattr(found, each)
+    if not (isinstance(found, type) and issubclass(found, HandType)):
+        raise TypeError(f"{target} is no class derived from hands.api.HandType")
+    return found
+
+
+def _described(target: str) -> Answer:
+    try:
+        kind = load(target)
+        told = described.described(kind)
+    except TypeError as error:
+        return {"wrong": str(error)}
+    except BaseException as error:  # noqa: BLE001 - of whatever it raises the owner is told
+        traceback.print_exc()
+        return {"wrong": f"importing {target} failed: {_brief(error)}"}
+    try:
+        unready: Any = kind.probe()
+    except BaseException as error:  # noqa: BLE001 - as above
+        traceback.print_exc()
+        unready = f"its probe failed: {_brief(error)}"
+    if type(unready) is not str:
+        unready = f"its probe gave {_kind_of(unready)}; it must give why there is no hand, or ''"
+    return {"described": told, "unready": unready[:_WHY_MAX]}
+
+
+class Host:
+    """One hand."""
+
+    def __init__(self, target: str, line: socket.socket, folder: Path) -> None:
+        self._target = target
+        line.set_inheritable(False)
+        self._line = line
+        self._folder = folder
+        self._asked: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self._hand: HandType | None = None
+        self._main = threading.get_ident()
+        # What the other thread sees of the call that runs.
+        self._context: Context | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._interruptible = False
+        self._loop = asyncio.new_event_loop()
+        self._cancelled: set[str] = set()
+
+    def run(self) -> None:
+        """Serve until released, or until the supervisor is gone."""
+        asyncio.set_event_loop(self._loop)
+        signal.signal(_CANCEL, self._interrupt)
+        threading.Thread(target=self._listen, name="carpal", daemon=True).start()
+        self._loop.run_until_complete(self._serve())
+        os._exit(0)  # whatever threads it started
+
+    async def _serve(self) -> None:
+        while True:
+            # Off the loop, on which what the hand began goes on between calls.
+            message = await self._loop.run_in_executor(None, self._asked.get)
+            if message["op"] == "release":
+                await self._release()
+                return
+            answer = await self._answer(message)
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            self._say({"call_id": message["call_id"], **answer})
+            if answer["outcome"] == "lost":
+                await self._release()
+                return
+
+    async def _answer(self, message: Answer) -> Answer:
+        context = Context(self._folder, message["call_id"], message["limit"])
+        try:
+            self._context = context
+            if context.call_id in self._cancelled:
+                raise Cancelled
+            given = await self._call(message["tool"], message["input"], context)
+            answer = _told(given)
+        except (Cancelled, asyncio.CancelledError, KeyboardInterrupt):
+            answer = _failed("cancelled", "")
+        except HandLost as error:
+            answer = _failed("lost", _brief(error, plain=True) or "its tool says that it is gone")
+        except ToolError as error:
+            answer = _failed("error", _brief(error, plain=True) or "the tool failed")
+        except BaseException as error:  # noqa: BLE001 - whatever a tool raises, its call failed
+            traceback.print_exc()
+            answer = _failed("error", f"the tool failed: {_brief(error)}")
+        finally:
+            self._interruptible = False
+            self._context = self._task = None
+        return {**answer, "attachments": [_attached(*each) for each in context.attached]}
+
+    async def _call(self, name: str, given: Answer, context: Context) -> Any:
+        if name == PROVISION:
+            kind = load(self._target)
+            os.chdir(self._folder)
+            self._hand = kind()
+            method = getattr(self._hand, "provision", None)
+            if method is None:
+                return "ready"
+            names = described.provision(kind).context
+        else:
+            assert self._hand is not None
+            function = described.tools(type(self._hand))[name]
+            names = signature(function, name).context
+            method = getattr(self._hand, name)
+        return await self._run(method, **given, **dict.fromkeys(names, context))
+
+    async def _run(self, method: Callable[..., Any], **given: Any) -> Any:
+        if not inspect.iscoroutinefunction(method):
+            self._interruptible = True
+            try:
+                if self._context and self._context.cancelled:  # before it could be interrupted
+                    raise Cancelled
+                return method(**given)
+            finally:
+                self._interruptible = False
+        self._task = self._loop.create_task(method(**given))
+        if self._context and self._context.cancelled:
+            self._task.cancel()
+        return await self._task
+
+    async def _release(self) -> None:
+        method = getattr(self._hand, "release", None)
+        if method is not None:
+            await self._run(method)
+
+    # The other thread.
+
+    def _listen(self) -> None:
+        with self._line.makefile("rb") as frames:
+            while head := frames.read(_LENGTH.size):
+                (size,) = _LENGTH.unpack(head)
+                message = json.loads(frames.read(size))
+                if message["op"] == "cancel":
+                    self._cancelled.add(message["call_id"])
+                if message["op"] in ("cancel", "release"):
+                    self._stop_call(message.get("call_id"))
+                if message["op"] != "cancel":
+                    self._asked.put(message)
+        os._exit(1)  # its supervisor is gone
+
+    def _stop_call(self, call_id: str | None) -> None:
+        """Stop the call of that id, or whichever runs."""
+        context, task = self._context, self._task
+        if context is None or call_id not in (None, context.call_id):
+            return
+        context.cancelled = True
+        if task is not None:
+            self._loop.call_soon_threadsafe(task.cancel)
+        else:
+            signal.pthread_kill(self._main, _CANCEL)
+
+    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        if self._interruptible:
+            self._interruptible = False
+            raise Cancelled
+
+    def _say(self, answer: Answer) -> None:
+        data = json.dumps(answer).encode()
+        self._line.sendall(_LENGTH.pack(len(data)) + data)
+
+
+def _told(given: Any) -> Answer:
+    """What a tool gave."""
+    if given is None:
+        return {"outcome": "ok", "content": None}
+    if not isinstance(given, str):
+        why = f"the tool gave {_kind_of(given)}, and a result is text: have it return a str"
+        return _failed("error", why)
+    capture = Capture()
+    capture.add(given.encode("utf-8", "replace"))
+    return {"outcome": "ok", "content": capture.text()[0]}
+
+
+def _failed(outcome: str, why: str) -> Answer:
+    return {"outcome": outcome, "content": why.encode("utf-8", "replace").decode()}
+
+
+def _attached(digest: str, size: int, media_type: str, name: str) -> Answer:
+    return {
+        "digest": digest,
+        "size": size,
+        "media_type": media_type[:_KIND_MAX],
+        "name": name[-_NAME_MAX:],
+    }
+
+
+def _brief(error: BaseException, *, plain: bool = False) -> str:
+    try:
+        text = str(error)[:_WHY_MAX]
+    except Exception:  # noqa: BLE001 - it was made to be looked at, and fails at that
+        text = "it cannot say why"
+    return text if plain else f"{type(error).__name__}: {text}".removesuffix(": ")
+
+
+def _kind_of(value: Any) -> str:
+    return f"{'an' if type(value).__name__[0] in 'aeiou' else 'a'} {type(value).__name__}"
+
+
+if __name__ == "__main__":
+    main()

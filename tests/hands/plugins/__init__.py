@@ -1,0 +1,1 @@
+"""Tests of hand types that others wrote."""
