@@ -15,9 +15,11 @@ import grpc
 from cryptography import x509
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from carpal import __version__
 from carpal.client import rpc_errors
 from carpal.errors import CarpalError, refuse
 from carpal.identity import Identity, Role, identity_of, verified_identity
+from carpal.link import PROTOCOL_MAX, PROTOCOL_MIN
 from carpal.proof import check_diagnosis
 from carpal.revocations import Revocations
 from carpal.status import Reason
@@ -107,6 +109,9 @@ class EnrollmentService(enrollment_pb2_grpc.EnrollmentServicer):
             detail=detail or "the certificate is good",
             action=action or "",
             server_time=_now(),
+            protocol_min=PROTOCOL_MIN,
+            protocol_max=PROTOCOL_MAX,
+            version=__version__,
         )
 
     async def _kept_out(self, identity: Identity) -> CarpalError | None:

@@ -127,6 +127,15 @@ class IdentityFiles:
             raise _bad(self.certificate, f"is not the certificate of {self.key}")
         return loaded
 
+    def look(self) -> Loaded:
+        """As `load`, for who only looks: nothing is changed, also by a promotion cut short."""
+        loaded = self._load() if self.exists() or not self.candidate.exists() else None
+        if loaded is None and self.candidate.exists():
+            loaded = self.candidate._load()
+        if loaded is None:
+            raise _bad(self.certificate, f"is not the certificate of {self.key}")
+        return loaded
+
     def _finish(self) -> Loaded | None:
         """A promotion was cut short between two files, or is under way: what it leads to."""
         try:

@@ -13,6 +13,7 @@ from carpal.proof import TOKEN_MAX, Token, parse_token
 from carpal.proxy import Way
 from carpal.status import Reason
 from carpal.tls import IdentityFiles
+from hands.cli_doctor import doctor
 from hands.cli_options import CONFIG, STATE, asking, settings_of
 from hands.conformance.cli import check
 
@@ -23,6 +24,7 @@ def hand() -> None:
 
 
 hand.add_command(check)
+hand.add_command(doctor)
 
 
 @hand.command("enroll")

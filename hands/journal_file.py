@@ -63,7 +63,7 @@ def open_file(path: Path, daemon_id: str) -> sqlite3.Connection:
         try:
             return _opened(path, daemon_id)
         except sqlite3.DatabaseError as error:
-            if error.sqlite_errorcode & 0xFF not in _DAMAGED:
+            if not is_damage(error):
                 raise
             aside = _set_aside(path)
             about = {"kept_as": str(aside), "why": str(error)}
@@ -77,6 +77,20 @@ def open_file(path: Path, daemon_id: str) -> sqlite3.Connection:
             f"the journal {path} cannot be opened: {error}",
             action="mend what is said, or move it away: hands it knew are then ended",
         ) from None
+
+
+def is_damage(error: sqlite3.DatabaseError) -> bool:
+    """Whether it says that the file is none, or not whole."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
+
+
+def check_file(db: sqlite3.Connection, path: Path) -> None:
+    """That an open database is a journal that this daemon reads, and whole; changes nothing.
+
+    CONFIG_INVALID for another program's or a newer version's; damage is raised as sqlite3 does.
+    """
+    _check_kind(db, path)
+    _check_whole(db)
 
 
 @contextmanager

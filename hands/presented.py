@@ -1,7 +1,8 @@
 """Which certificates a server shows, before anything is trusted.
 
-Only for enrolment: a token pins the CA, so the chain is read first and the
-CA in it compared; nothing is sent over the connection that reads it.
+For enrolment: a token pins the CA, so the chain is read first and the CA in it
+compared; and for `carpal hand doctor`, which says who issued what is shown.
+Nothing is sent over the connection that reads it.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ async def pinned_chain(
     Nothing of it is verified yet: the caller does that, with the CA. Raises
     UNREACHABLE, or CA_MISMATCH when no certificate shown has a pin.
     """
-    chain = await asyncio.to_thread(_presented, address, proxy)
+    chain = await asyncio.to_thread(presented, address, proxy)
     for certificate in chain:
         if ca_pin(certificate) in pins:
             shown = [x509.load_der_x509_certificate(der) for der in chain]
@@ -42,8 +43,11 @@ async def pinned_chain(
     )
 
 
-def _presented(address: str, proxy: Proxy | None) -> list[bytes]:
-    """The chain of the handshake, DER, leaf first."""
+def presented(address: str, proxy: Proxy | None) -> list[bytes]:
+    """The chain of the handshake at `host:port`, DER, leaf first; UNREACHABLE without one.
+
+    Blocks, a bounded time.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # nothing is trusted yet; see the first lines
@@ -51,7 +55,7 @@ def _presented(address: str, proxy: Proxy | None) -> list[bytes]:
     context.set_alpn_protocols(["h2"])  # gRPC servers refuse a handshake without
     try:
         with (
-            _connection(address, proxy) as raw,
+            connection(address, proxy) as raw,
             context.wrap_socket(raw) as secure,
         ):
             return _chain(secure)
@@ -61,8 +65,11 @@ def _presented(address: str, proxy: Proxy | None) -> list[bytes]:
         raise _unreachable(address, proxy, error.strerror or str(error)) from None
 
 
-def _connection(address: str, proxy: Proxy | None) -> socket.socket:
-    """TCP to `host:port`. Raises OSError, or UNREACHABLE with what a proxy answers."""
+def connection(address: str, proxy: Proxy | None) -> socket.socket:
+    """TCP to `host:port`. Raises OSError, or UNREACHABLE with what a proxy answers.
+
+    Blocks, a bounded time.
+    """
     host, _, port = (proxy.address if proxy else address).rpartition(":")
     raw = socket.create_connection((host.strip("[]"), int(port)), _TIMEOUT)
     if proxy is None:

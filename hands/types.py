@@ -31,21 +31,36 @@ def installed(sandbox: str = "auto") -> dict[str, HandType]:
     if sandbox not in get_args(Sandbox):
         raise invalid("sandbox", f"{sandbox!r} is none of {', '.join(get_args(Sandbox))}")
     found: dict[str, HandType] = {}
-    targets: dict[str, str] = {}
-    for entry in sorted(entry_points(group="carpal.hand_types"), key=lambda each: not _ours(each)):
-        if targets.setdefault(entry.name, entry.value) != entry.value:
-            about = {"type": entry.name, "taken_by": targets[entry.name], "left_out": entry.value}
+    for entry, taken_by in registered():
+        if taken_by:
+            about = {"type": entry.name, "taken_by": taken_by, "left_out": entry.value}
             log.warning("two hand types have one name", extra=about)
-        elif _ours(entry):
-            try:
-                found[entry.name] = hand_type = entry.load()()
-                if isinstance(hand_type, Sandboxing):
-                    hand_type.sandbox = sandbox
-            except ImportError as error:
-                log.warning("hand type left out", extra={"type": entry.name, "why": str(error)})
-        else:
-            found[entry.name] = PluginType(entry.name, entry.value)
+            continue
+        try:
+            found[entry.name] = made(entry, sandbox)
+        except ImportError as error:
+            log.warning("hand type left out", extra={"type": entry.name, "why": str(error)})
     return found
+
+
+def registered() -> list[tuple[EntryPoint, str]]:
+    """Who registered, ours first; and where its name is another one's, which that is."""
+    targets: dict[str, str] = {}
+    found = []
+    for entry in sorted(entry_points(group="carpal.hand_types"), key=lambda each: not _ours(each)):
+        first = targets.setdefault(entry.name, entry.value)
+        found.append((entry, "" if first == entry.value else first))
+    return found
+
+
+def made(entry: EntryPoint, sandbox: str) -> HandType:
+    """The type that one entry point names. Raises ImportError when its extra is not installed."""
+    if not _ours(entry):
+        return PluginType(entry.name, entry.value)
+    hand_type: HandType = entry.load()()
+    if isinstance(hand_type, Sandboxing):
+        hand_type.sandbox = sandbox
+    return hand_type
 
 
 def _ours(entry: EntryPoint) -> bool:

@@ -1,7 +1,7 @@
 """A real vault, and a real brain's enrolment port in front of it, for tests."""
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,6 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from brain.enrollment import EnrollmentService
 from carpal.client import dial
+from carpal.errors import CarpalError
 from carpal.identity import DEFAULT_TRUST_DOMAIN, Role
 from carpal.proof import Token
 from carpal.server import serve
@@ -85,11 +86,17 @@ class Trust:
 
 @asynccontextmanager
 async def trust(
-    state: Path, trust_domain: str = DEFAULT_TRUST_DOMAIN, age: timedelta = timedelta()
+    state: Path,
+    trust_domain: str = DEFAULT_TRUST_DOMAIN,
+    age: timedelta = timedelta(),
+    *,
+    brains: Callable[[], Sequence[str]] = lambda: BRAINS,
+    quarantine: Callable[[str, str], Awaitable[CarpalError | None]] | None = None,
 ) -> AsyncIterator[Trust]:
     """Make a trust domain in `state` and serve its vault and one enrolment port.
 
-    Its CA is of `age`: certificates that are older than their CA are good for nothing.
+    Its CA is of `age`: certificates that are older than their CA are good for nothing. Who enrols
+    is told of `brains`; `quarantine` says why a daemon, by name and workspace, may not link.
     """
     files, clock = VaultFiles(state), Clock()
     clock.offset = -age
@@ -116,7 +123,7 @@ async def trust(
         )
         channel = await stack.enter_async_context(dial(vault_server.address, Role.VAULT, brain))
         stub = vault_pb2_grpc.VaultStub(channel)
-        relay = EnrollmentService(stub, lambda: BRAINS, brain, service.revocations)
+        relay = EnrollmentService(stub, brains, brain, service.revocations, quarantine)
         enrollment_server = await stack.enter_async_context(
             serve(
                 "127.0.0.1:0",

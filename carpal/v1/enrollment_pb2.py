@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x63\x61rpal/v1/enrollment.proto\x12\tcarpal.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"M\n\rEnrollRequest\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12\x1b\n\x13\x63\x65rtificate_request\x18\x02 \x01(\x0c\x12\r\n\x05proof\x18\x03 \x01(\x0c\"\xcb\x01\n\x0e\x45nrollResponse\x12\x19\n\x11\x63\x65rtificate_chain\x18\x01 \x01(\x0c\x12\x11\n\tca_bundle\x18\x02 \x01(\x0c\x12\x0e\n\x06\x62rains\x18\x03 \x03(\t\x12.\n\x0brenew_after\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0bserver_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1a\n\x12\x63ross_certificates\x18\x06 \x01(\x0c\"O\n\x0cRenewRequest\x12\x1b\n\x13\x63\x65rtificate_request\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x02 \x01(\x0c\x12\r\n\x05proof\x18\x03 \x01(\x0c\"\xba\x01\n\rRenewResponse\x12\x19\n\x11\x63\x65rtificate_chain\x18\x01 \x01(\x0c\x12\x11\n\tca_bundle\x18\x02 \x01(\x0c\x12.\n\x0brenew_after\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0bserver_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1a\n\x12\x63ross_certificates\x18\x05 \x01(\x0c\"D\n\x0f\x44iagnoseRequest\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\r\n\x05proof\x18\x03 \x01(\x0c\"t\n\x10\x44iagnoseResponse\x12\x0f\n\x07verdict\x18\x01 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\t\x12/\n\x0bserver_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\"B\n\rRetireRequest\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\r\n\x05proof\x18\x03 \x01(\x0c\"\x10\n\x0eRetireResponse2\x8b\x02\n\nEnrollment\x12=\n\x06\x45nroll\x12\x18.carpal.v1.EnrollRequest\x1a\x19.carpal.v1.EnrollResponse\x12:\n\x05Renew\x12\x17.carpal.v1.RenewRequest\x1a\x18.carpal.v1.RenewResponse\x12\x43\n\x08\x44iagnose\x12\x1a.carpal.v1.DiagnoseRequest\x1a\x1b.carpal.v1.DiagnoseResponse\x12=\n\x06Retire\x12\x18.carpal.v1.RetireRequest\x1a\x19.carpal.v1.RetireResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x63\x61rpal/v1/enrollment.proto\x12\tcarpal.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"M\n\rEnrollRequest\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12\x1b\n\x13\x63\x65rtificate_request\x18\x02 \x01(\x0c\x12\r\n\x05proof\x18\x03 \x01(\x0c\"\xcb\x01\n\x0e\x45nrollResponse\x12\x19\n\x11\x63\x65rtificate_chain\x18\x01 \x01(\x0c\x12\x11\n\tca_bundle\x18\x02 \x01(\x0c\x12\x0e\n\x06\x62rains\x18\x03 \x03(\t\x12.\n\x0brenew_after\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0bserver_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1a\n\x12\x63ross_certificates\x18\x06 \x01(\x0c\"O\n\x0cRenewRequest\x12\x1b\n\x13\x63\x65rtificate_request\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x02 \x01(\x0c\x12\r\n\x05proof\x18\x03 \x01(\x0c\"\xba\x01\n\rRenewResponse\x12\x19\n\x11\x63\x65rtificate_chain\x18\x01 \x01(\x0c\x12\x11\n\tca_bundle\x18\x02 \x01(\x0c\x12.\n\x0brenew_after\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0bserver_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1a\n\x12\x63ross_certificates\x18\x05 \x01(\x0c\"D\n\x0f\x44iagnoseRequest\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\r\n\x05proof\x18\x03 \x01(\x0c\"\xb1\x01\n\x10\x44iagnoseResponse\x12\x0f\n\x07verdict\x18\x01 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\t\x12/\n\x0bserver_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\x14\n\x0cprotocol_min\x18\x05 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x06 \x01(\r\x12\x0f\n\x07version\x18\x07 \x01(\t\"B\n\rRetireRequest\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\r\n\x05proof\x18\x03 \x01(\x0c\"\x10\n\x0eRetireResponse2\x8b\x02\n\nEnrollment\x12=\n\x06\x45nroll\x12\x18.carpal.v1.EnrollRequest\x1a\x19.carpal.v1.EnrollResponse\x12:\n\x05Renew\x12\x17.carpal.v1.RenewRequest\x1a\x18.carpal.v1.RenewResponse\x12\x43\n\x08\x44iagnose\x12\x1a.carpal.v1.DiagnoseRequest\x1a\x1b.carpal.v1.DiagnoseResponse\x12=\n\x06Retire\x12\x18.carpal.v1.RetireRequest\x1a\x19.carpal.v1.RetireResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,12 +43,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RENEWRESPONSE']._serialized_end=659
   _globals['_DIAGNOSEREQUEST']._serialized_start=661
   _globals['_DIAGNOSEREQUEST']._serialized_end=729
-  _globals['_DIAGNOSERESPONSE']._serialized_start=731
-  _globals['_DIAGNOSERESPONSE']._serialized_end=847
-  _globals['_RETIREREQUEST']._serialized_start=849
-  _globals['_RETIREREQUEST']._serialized_end=915
-  _globals['_RETIRERESPONSE']._serialized_start=917
-  _globals['_RETIRERESPONSE']._serialized_end=933
-  _globals['_ENROLLMENT']._serialized_start=936
-  _globals['_ENROLLMENT']._serialized_end=1203
+  _globals['_DIAGNOSERESPONSE']._serialized_start=732
+  _globals['_DIAGNOSERESPONSE']._serialized_end=909
+  _globals['_RETIREREQUEST']._serialized_start=911
+  _globals['_RETIREREQUEST']._serialized_end=977
+  _globals['_RETIRERESPONSE']._serialized_start=979
+  _globals['_RETIRERESPONSE']._serialized_end=995
+  _globals['_ENROLLMENT']._serialized_start=998
+  _globals['_ENROLLMENT']._serialized_end=1265
 # @@protoc_insertion_point(module_scope)

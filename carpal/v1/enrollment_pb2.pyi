@@ -190,12 +190,21 @@ class DiagnoseResponse(_message.Message):
     ACTION_FIELD_NUMBER: _builtins.int
     SERVER_TIME_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    PROTOCOL_MIN_FIELD_NUMBER: _builtins.int
+    PROTOCOL_MAX_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     verdict: _builtins.str
     """`ok`, or the reason for which it is refused, as in `carpal/status.py`."""
     action: _builtins.str
     """What to do."""
     detail: _builtins.str
     """The verdict in words; of a good certificate also whether its daemon is in quarantine."""
+    protocol_min: _builtins.int
+    """The contract versions that this brain speaks, and its release. 0 and empty
+    when it does not say.
+    """
+    protocol_max: _builtins.int
+    version: _builtins.str
     @_builtins.property
     def server_time(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -205,10 +214,13 @@ class DiagnoseResponse(_message.Message):
         action: _builtins.str = ...,
         server_time: _timestamp_pb2.Timestamp | None = ...,
         detail: _builtins.str = ...,
+        protocol_min: _builtins.int = ...,
+        protocol_max: _builtins.int = ...,
+        version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["server_time", b"server_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "detail", b"detail", "server_time", b"server_time", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "detail", b"detail", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "server_time", b"server_time", "verdict", b"verdict", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,181 @@
+"""The machine: room on its disk, what its kernel allows, and what each hand type makes of it."""
+
+import asyncio
+import errno
+import os
+import shutil
+import tempfile
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+from hands import types
+from hands.contract import Health, Preparing
+from hands.doctor.rows import LIMIT, Row, Verdict, fail, looked, ok, skip, warn
+from hands.doctor.subject import Subject
+from hands.doctor.threads import in_thread
+from hands.isolation import cgroups, probe
+
+_LITTLE = 1 << 30
+"""Bytes free below which it is said: hands' workspaces are on that disk too."""
+_NONE = 1 << 20
+"""Bytes free below which a daemon does not begin."""
+_USERS = Path("/proc/sys/user/max_user_namespaces")
+_DEBIAN = Path("/proc/sys/kernel/unprivileged_userns_clone")
+_APPARMOR = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+
+
+def disk(subject: Subject) -> list[Row]:
+    """Whether there is room where the state is, and whether it can be written."""
+    place = next(at for at in (subject.files.folder, *subject.files.folder.parents) if at.exists())
+    found, nodes = shutil.disk_usage(place), os.statvfs(place)
+    free = f"{_size(found.free)} of {_size(found.total)} free at {place}"
+    room = f"free some of the disk of {place}, or give another --state-dir"
+    if found.free < _NONE:
+        return [fail("disk", free, room)]
+    if nodes.f_files and not nodes.f_favail:
+        return [fail("disk", f"{place} has no room for one more file (no inodes)", room)]
+    if os.access(place, os.W_OK):
+        try:
+            with tempfile.TemporaryFile(dir=place, prefix=".carpal-doctor-") as file:
+                file.write(b"\0" * 4096)
+                file.flush()
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            action = room if full else f"mend that: a daemon writes below {place}"
+            return [fail("disk", f"{place} cannot be written: {error.strerror}", action)]
+    elif os.statvfs(place).f_flag & os.ST_RDONLY:
+        return [fail("disk", f"{place} is mounted read-only", "mount it so that it can be written")]
+    if found.free < _LITTLE:
+        return [warn("disk", free, f"have 1 GiB or more free there: {room}")]
+    return [ok("disk", free)]
+
+
+def groups(pid: int | None) -> list[Row]:
+    """Whether hands' memory, processes and processors can be limited, as seen from a process."""
+    proc = Path("/proc", str(pid)) if pid else Path("/proc/self")
+    whose = "the daemon" if pid else "this command"
+    found = cgroups.seen(proc)
+    can = sorted(name for name, base in found.items() if _may_make(name, base))
+    lacking = sorted({"memory", "pids", "cpu"} - set(can))
+    if not lacking:
+        return [ok("cgroups", f"{', '.join(can)} can be limited, as {whose} stands")]
+    detail = f"{', '.join(lacking)} of a hand cannot be limited, as {whose} stands"
+    action = (
+        "start the daemon by its systemd unit (`Delegate=yes`) or as root; without, hands run all "
+        "the same, and one that is asked for with such a limit is refused"
+    )
+    return [warn("cgroups", detail, action)]
+
+
+async def sandbox(subject: Subject) -> list[Row]:
+    """Whether a sandbox can be made here: by making one."""
+    if subject.settings.sandbox == "off":
+        return [skip("sandbox", "the setting `sandbox` is off: hands get none")]
+    try:
+        why = await in_thread(probe.problem)
+    except probe.NotKnown as error:
+        return [warn("sandbox", str(error), "run it again, when the machine is less busy")]
+    if not why:
+        return [ok("sandbox", "process hands get one of their own")]
+    without = subject.settings.sandbox == "auto" and os.geteuid() != 0
+    detail, action = f"none can be made: {why}", _allow(why)
+    if without:
+        return [warn("sandbox", f"{detail}; hands run as the daemon's user", action)]
+    return [fail("sandbox", f"{detail}; so there are no process hands", action)]
+
+
+async def hand_types(subject: Subject) -> list[Row]:
+    """Each type that is installed: whether it can make a hand."""
+    entries = types.registered()
+    rows = await asyncio.gather(
+        *(
+            looked(f"type {each.name}", _probe(each, subject), LIMIT)
+            for each, taken_by in entries
+            if not taken_by
+        ),
+    )
+    twice = [
+        warn(
+            f"type {each.name}",
+            f"{each.value} is left out: {taken_by} has that name",
+            "uninstall one of them, or have its author rename it",
+        )
+        for each, taken_by in entries
+        if taken_by
+    ]
+    found = [row for some in (*rows, twice) for row in some]
+    if not found:
+        return [fail("type", "no hand type is installed", "install carpal anew")]
+    if any(row.verdict is Verdict.OK for row in found):
+        return [row.milder("others can") for row in found]
+    return found
+
+
+async def _probe(entry: EntryPoint, subject: Subject) -> list[Row]:
+    target = f"type {entry.name}"
+    try:
+        made = types.made(entry, subject.settings.sandbox)
+    except ImportError as error:
+        action = f"if it is wanted here: pip install 'carpal[{entry.name}]'"
+        return [skip(target, f"left out: {error}", action)]
+    if isinstance(made, Preparing):
+        await made.prepare()
+    health = await made.probe()
+    return [probed(target, health)]
+
+
+def probed(target: str, health: Health) -> Row:
+    """A type's own word as a row."""
+    if health.ready:
+        lacks = ", ".join(health.not_enforceable)
+        return ok(target, f"ready{f'; cannot limit {lacks}' if lacks else ''}")
+    reason = health.reason or "it does not say why"
+    if health.broken:
+        return fail(target, "it can make no hands", reason)
+    return warn(target, "it starts", reason)
+
+
+def _may_make(name: str, base: cgroups.Base) -> bool:
+    """As the daemon looks at it, without a change: what it would have to enable counts as there."""
+    if not os.access(base.folder, os.W_OK):
+        return False
+    if base.version == 1:
+        return True
+    try:
+        return name in (base.folder / "cgroup.controllers").read_text().split()
+    except OSError:
+        return False
+
+
+def _allow(why: str) -> str:
+    """What to do so that a sandbox can be made."""
+    if "not installed" in why:
+        return "install it: apt-get install bubblewrap"
+    if os.geteuid() != 0 and _number(_USERS) == 0:
+        return f"allow user namespaces: sysctl -w user.max_user_namespaces=10000 ({_USERS} is 0)"
+    if os.geteuid() != 0 and _number(_DEBIAN) == 0:
+        return "allow user namespaces: sysctl -w kernel.unprivileged_userns_clone=1"
+    if os.geteuid() != 0 and _number(_APPARMOR) == 1:
+        return (
+            "allow bubblewrap user namespaces: give /usr/bin/bwrap an AppArmor profile with "
+            "`userns`, or sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+        )
+    return (
+        "let bubblewrap make namespaces and mounts (in a container: run it with those allowed), "
+        'or say sandbox = "off" in hand.toml, if hands may do what the daemon\'s user may'
+    )
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

@@ -1,0 +1,26 @@
+"""The settings, read as `carpal hand run` reads them; what is wrong with them is a row."""
+
+import stat
+from pathlib import Path
+
+from carpal import config
+from carpal.errors import CarpalError
+from hands.app import HandConfig
+from hands.doctor.rows import Row, ok, refused, warn
+
+
+def read(state_dir: Path | None, config_file: Path | None) -> tuple[HandConfig, Row]:
+    """The settings, and how they were had; those of the flags alone when a file is wrong."""
+    path = config_file or config.SYSTEM_DIR / "hand.toml"
+    flags = {"state_dir": state_dir}
+    try:
+        found = config.load(HandConfig, "hand", flags, config_file)
+    except CarpalError as error:
+        return HandConfig(state_dir=config.state_dir(state_dir)), refused("settings", error)
+    if not path.exists():
+        return found, ok("settings", f"no {path}: the defaults, variables and flags alone")
+    mode = path.stat().st_mode
+    if "@" in found.proxy and stat.S_IMODE(mode) & 0o007:
+        detail = f"{path} holds a proxy's password, and anyone may read it"
+        return found, warn("settings", detail, f"run: chmod 640 {path}")
+    return found, ok("settings", f"read from {path}")
