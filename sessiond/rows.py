@@ -48,8 +48,6 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     """A lease was granted and has not ended. Its expiry ends it soon after it is due."""
     progressed: bool = False
     """The driver has appended what is progress."""
-    appended: bool = False
-    """The driver has appended something."""
     chunk: int = -1
     """Of the store's index, where its newest events are; -1 while it has none of its own."""
     attempts: int = 0

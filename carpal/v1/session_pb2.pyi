@@ -974,8 +974,10 @@ class ReleaseLeaseRequest(_message.Message):
     failure: _builtins.str
     """Sessions: set when the driver failed; counts as a try, backs off, and
     parks the session after three without progress: progress is an appended
-    event of a type `agent.*` or `hand.*`, or `processed` that grew.
-    A driver whose lease expires has made progress if it appended anything.
+    event of a type `agent.*` or `hand.*`, but `hand.provision_requested` and
+    `hand.provision_failed`, or `processed` that grew. A lease that expires is
+    a try too, without the backoff. Twenty in a row that failed or expired
+    park it whatever they appended.
     """
     @_builtins.property
     def wake_at(self) -> _timestamp_pb2.Timestamp:

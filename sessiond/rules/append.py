@@ -25,6 +25,7 @@ GROUP_EVENTS = 1000
 _INBOX = frozenset(
     {"system.message", "hand.event", "hand.offered", "agent.thread_message_received"}
 )
+_ASKED_FOR = frozenset({"hand.provision_requested", "hand.provision_failed"})
 _TYPE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*\Z")
 
 
@@ -43,10 +44,10 @@ def is_inbox(type: str) -> bool:
 def is_progress(type: str) -> bool:
     """Whether a driver that appends an event of this type got somewhere.
 
-    A note, an error or one more question to the model is none: a drive that does no more than
-    that before it fails would do it, and pay for it, again and again.
+    A note, an error, one more question to the model or one more try to have a hand is none: a
+    drive that does no more than that before it fails would do it, and pay for it, again and again.
     """
-    return type.startswith(("agent.", "hand."))
+    return type.startswith(("agent.", "hand.")) and type not in _ASKED_FOR
 
 
 def find(tx: Transaction, caller: Identity, session_id: str) -> SessionRow:
@@ -146,7 +147,6 @@ def write(
         head=head,
         hash=chain,
         changed=now,
-        appended=session.appended or driving,
         progressed=session.progressed
         or (driving and any(is_progress(e.type) for e in rows.values())),
     )

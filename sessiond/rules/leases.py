@@ -109,9 +109,7 @@ class Leases:
         )
         tx.put_lease(lease)
         if session is not None:
-            session = msgspec.structs.replace(
-                session, driven=True, progressed=False, appended=False
-            )
+            session = msgspec.structs.replace(session, driven=True, progressed=False)
             tx.put_session(session)
         return Held(lease, session)
 

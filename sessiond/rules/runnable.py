@@ -1,11 +1,13 @@
 """When a session may be driven, and what a try at driving it leaves behind. Pure.
 
 Progress is: `processed` moved, or the driver appended an event of the model or of
-a hand, which is of a type `agent.*` or `hand.*`. A driver that was lost after it
-appended anything at all was cut off, and is no try either. Two counts are kept
-apart. `attempts` counts tries without progress and parks the session
-at three, since driving it again would only burn money. `failures` counts
-failures in a row and grows the backoff, also while there is progress.
+a hand, which is of a type `agent.*` or `hand.*`, but for one that says that a hand
+was asked for, or not had. How the drive ended makes no difference: a driver that is
+lost may be one that its session kills. Two counts are kept apart. `attempts` counts
+tries without progress and parks the session at three, since driving it again would
+only burn money. `failures` counts drives in a row that failed or were lost, grows
+the backoff also while there is progress, and parks at twenty: what gets a word of the
+model and then dies, again and again, pays for each.
 """
 
 from collections.abc import Callable
@@ -18,6 +20,8 @@ from sessiond.clock import SECOND
 from sessiond.rows import NewEvent, SessionRow
 
 MAX_ATTEMPTS = 3
+MAX_FAILURES = 20
+"""Drives in a row that failed or were lost, whatever each of them got done."""
 BACKOFF_FIRST = 1 * SECOND
 BACKOFF_CAP = 60 * SECOND
 REASON_CHARACTERS = 1000
@@ -61,34 +65,37 @@ def settle(
     A lost lease has no backoff: that it had to expire was delay enough. Nor is it
     a try when a driver says itself when to go on, as one does that only stops.
     """
-    cut_off = bool(end.lost) and session.appended
-    progress = session.progressed or cut_off or end.processed > session.processed
+    progress = session.progressed or end.processed > session.processed
+    broke = bool(end.failure or end.lost)
     # A driver that failed or was lost has not used up the time it was woken at.
-    keep = end.wake_at is None and bool(end.failure or end.lost)
+    keep = end.wake_at is None and broke
     settled = msgspec.structs.replace(
         session,
         driven=False,
         progressed=False,
-        appended=False,
         processed=max(session.processed, end.processed),
         wake_at=session.wake_at if keep else end.wake_at,
         attempts=0 if progress else session.attempts,
-        failures=0 if progress and not end.failure else session.failures,
+        failures=0 if progress and not broke else session.failures,
         not_before=None,
         parked="" if progress else session.parked,
     )
     due = due_in(settled, wall, steady)
     scheduled = end.wake_at is not None and not end.lost
-    if due is None or due > 0 or (not end.failure and (progress or scheduled)):
+    if due is None or due > 0 or (not broke and (progress or scheduled)):
         return settled
     attempts = settled.attempts + (not progress)
-    failures = settled.failures + (not end.lost)
+    # A lost one that did nothing is in the other count alone: its backoff was the lease's term.
+    failures = settled.failures + (progress or not end.lost)
     parked = ""
-    if attempts >= MAX_ATTEMPTS:
+    if attempts >= MAX_ATTEMPTS or failures >= MAX_FAILURES:
         last = end.failure or end.lost or "the driver gave up its lease and did nothing"
         # A store may hold no text with a NUL.
         last = last[:REASON_CHARACTERS].replace("\0", " ")
-        parked = f"{attempts} tries without progress; the last: {last}"
+        tries = f"{attempts} tries without progress"
+        if attempts < MAX_ATTEMPTS:
+            tries = f"{failures} tries in a row did not come to their end"
+        parked = f"{tries}; the last: {last}"
     return msgspec.structs.replace(
         settled,
         attempts=attempts,

@@ -44,8 +44,7 @@ def session_row(values: tuple[Any, ...]) -> SessionRow:
         hash=values[16],
         changed=values[17],
         wake=values[18],
-        progressed=bool(values[19] & 1),
-        appended=bool(values[19] & 2),
+        progressed=bool(values[19]),
         chunk=values[20],
         processed=values[21],
         wake_at=values[22],
@@ -86,7 +85,6 @@ def same_but_log(row: SessionRow, other: SessionRow) -> bool:
         changed=row.changed,
         wake=row.wake,
         progressed=row.progressed,
-        appended=row.appended,
         chunk=row.chunk,
     )
     return extended == row
@@ -94,8 +92,7 @@ def same_but_log(row: SessionRow, other: SessionRow) -> bool:
 
 def log_values(row: SessionRow) -> tuple[Any, ...]:
     """In the order of LOG_COLUMNS."""
-    appended = int(row.progressed) | int(row.appended) << 1
-    return row.head, row.hash, row.changed, row.wake, appended, row.chunk
+    return row.head, row.hash, row.changed, row.wake, int(row.progressed), row.chunk
 
 
 def drive_values(row: SessionRow) -> tuple[Any, ...]:

@@ -119,6 +119,20 @@ async def progress_counts(bench: Bench) -> None:
 
 
 @group
+async def lost_after_a_question(bench: Bench) -> None:
+    """Three drivers whose leases expire after no more than a question to the model park it."""
+    id, offers = await _woken(bench)
+    tail = bench.tail({id: 0}, types=["session.error"])
+    for tries in (1, 2, 3):
+        lease = (await bench.lease(id, term=TERM_SHORT)).lease
+        await bench.emit(id, bench.event("span.model_request_start"), epoch=lease.epoch)
+        if tries < 3:
+            equal("attempts", (await offers.until(id, tries=tries)).attempts, tries)
+    await tail.until(lambda tail: bool(tail.events[id]))
+    must(bool((await bench.info(id)).parked_reason), "it is not parked")
+
+
+@group
 async def notes_are_no_progress(bench: Bench) -> None:
     """A driver that appended only notes, errors and spans before it failed made no progress."""
     id, offers = await _woken(bench)

@@ -168,17 +168,57 @@ def test_notes_errors_and_spans_of_a_driver_that_fails_are_no_progress(desk: Des
     assert desk.session().parked.endswith("the last: it broke")
 
 
-def test_a_driver_that_is_lost_while_it_asks_the_model_was_cut_off_and_is_no_try(
-    desk: Desk,
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ("span.model_request_start", "span.model_request_end", "span.model_request_start"),
+        ("context.note", "session.error", "session.status_running"),
+        ("hand.provision_requested", "hand.provision_failed", "hand.provision_requested"),
+    ],
+)
+def test_a_driver_that_is_lost_three_times_without_progress_parks_it_whatever_else_it_appended(
+    desk: Desk, kinds: tuple[str, ...]
 ) -> None:
     desk.create("sesn_1", message("a"), wake=True)
-    for number in range(5):
+    for number, kind in enumerate(kinds, 1):
         epoch = desk.acquire("session/sesn_1").lease.epoch
-        event = NewEvent(f"n{number}", "span.model_request_start", b"{}")
-        desk.append("sesn_1", event, epoch=epoch)
+        desk.append("sesn_1", NewEvent(f"n{number}", kind, b"{}"), epoch=epoch)
         desk.clock.advance(10)
+        assert not desk.session().parked
         desk.expire()
-        assert (desk.session().attempts, _due(desk)) == (0, 0)
+        assert desk.session().attempts == number
+    assert desk.session().parked.startswith("3 tries without progress; the last: ")
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_twenty_drives_in_a_row_that_did_not_end_park_it_whatever_they_got_done(
+    desk: Desk, lost: bool
+) -> None:
+    desk.create("sesn_1", message("a"), wake=True)
+    for number in range(20):
+        assert not desk.session().parked
+        epoch = desk.acquire("session/sesn_1").lease.epoch
+        desk.append("sesn_1", reply(f"r{number}"), epoch=epoch)
+        if lost:
+            desk.clock.advance(10)
+            desk.expire()
+        else:
+            desk.release("session/sesn_1", epoch, failure="it broke")
+            desk.clock.advance(60)
+    assert desk.session().parked.startswith("20 tries in a row did not come to their end; the last")
+
+
+def test_a_drive_that_came_to_its_end_begins_the_count_anew(desk: Desk) -> None:
+    desk.create("sesn_1", message("a"), wake=True)
+    for number in range(45):
+        epoch = desk.acquire("session/sesn_1").lease.epoch
+        desk.append("sesn_1", reply(f"r{number}"), epoch=epoch)
+        if number % 15 == 14:
+            desk.release("session/sesn_1", epoch)
+        else:
+            desk.clock.advance(10)
+            desk.expire()
+        assert not desk.session().parked
 
 
 def test_what_others_appended_is_no_progress(desk: Desk) -> None:
