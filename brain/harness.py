@@ -13,6 +13,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from brain.contained import contain, theirs
 from brain.effect_check import Wrong, check_type
 from brain.effects import AsyncHarness, Effect, Harness, HarnessType
 from brain.fault import at_fault, checked, raised, told
@@ -77,6 +78,7 @@ class Steps:
         self._wait_limit = kind.wait_limit
         self._transcript = transcript
         self._given_up = False
+        contain(asyncio.get_running_loop())
         self._harness: Harness | AsyncHarness = self._guarded(lambda: kind.start(transcript))
         if not isinstance(self._harness, Generator | AsyncGenerator):
             raise self._at_fault(f"it is no generator but a {type(self._harness).__name__}")
@@ -103,7 +105,7 @@ class Steps:
     def _guarded(self, step: Callable[[], Any]) -> Any:
         # Nothing is awaited here: even a CancelledError is the harness's own.
         try:
-            with interrupting(STEP_LIMIT):
+            with theirs(), interrupting(STEP_LIMIT):
                 return step()
         except BaseException as error:
             raise self._blamed(error) from error

@@ -8,6 +8,7 @@ that head is what is reported as processed.
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,12 +27,14 @@ from brain.effects import (
     ReadEvents,
     Sleep,
 )
+from brain.fault import at_fault
 from brain.hands.calls import Calls
 from brain.hands.placement import Placement
 from brain.hands.provision import PATIENCE
 from brain.hands.saves import Saves
 from brain.model_calls import ModelCalls
 from brain.models.model import Model
+from brain.restraint import Restraint
 from brain.session.driver import Driver
 from brain.session.entries import COMPACTED, Entry, New
 from brain.session.transcript import Transcript
@@ -124,14 +127,19 @@ class Runner:
             answering=self._underway.set,
         )
         steps = harness.Steps(name, kind, transcript)
+        restraint = Restraint(time.monotonic())
         try:
             await self._saves.settle()
             effect = await steps.next()
             while not isinstance(effect, Finish):
+                ran = isinstance(effect, Execute) and _open(transcript, effect)
                 result = await self._perform(effect, models)
                 if isinstance(result, Finish):
                     effect = result
                     break
+                now = time.monotonic()
+                if beyond := restraint.beyond(effect, result, ran=ran, now=now):
+                    raise at_fault(name, beyond)
                 await self._saves.settle()
                 effect = await steps.next(result)
             # What comes while it is let go was considered by nobody.
@@ -276,6 +284,10 @@ class Runner:
     def _tell(self, phase: str, detail: str) -> None:
         moment = pb.WatchResponse(phase=pb.Phase(name=phase, detail=detail))
         self._hub.tell(self._driver.session_id, moment)
+
+
+def _open(transcript: Transcript, effect: Execute) -> bool:
+    return any(transcript.calls[each].result is None for each in effect.call_ids)
 
 
 def _unavailable(name: str, error: CarpalError) -> New:

@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Generator
 from functools import partial
 from typing import Any
 
+from brain.contained import theirs
 from brain.stuck import interrupting
 
 _left: list[object] = []
@@ -47,7 +48,7 @@ class Watched:
         try:
             while True:
                 try:
-                    with interrupting(self._step):
+                    with theirs(), interrupting(self._step):
                         waits_for = go_on()
                 except StopIteration as done:
                     return done.value

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from brain import harness
-from brain.effects import Finish, HarnessType, Sleep
+from brain import harness, restraint
+from brain.effects import Emit, Finish, HarnessType, Sleep
 from brain.scheduler import Scheduler
 from brain.session.leases import LeaseKeeper
 from brain.session.log import Appender
@@ -151,14 +151,46 @@ def cancels(_: Any) -> Any:
     yield Sleep(60.0)
 
 
+def ends_in_a_task(_: Any) -> Any:
+    """A harness whose own task means to end the program."""
+
+    async def ends() -> None:
+        raise SystemExit(3)
+
+    task = asyncio.ensure_future(ends())
+    yield Sleep(0.01)
+    task.result()
+    yield Finish("end_turn")
+
+
+def spins(_: Any) -> Any:
+    """A harness that waits no time, for ever."""
+    while True:
+        yield Sleep(0)
+
+
+def notes(_: Any) -> Any:
+    """A harness that takes notes, for ever."""
+    while True:
+        yield Emit("odd.note")
+
+
 @pytest.mark.parametrize(
     ("start", "why"),
-    [(raises, "is at fault: it raised SystemExit: 3"), (cancels, "it was cancelled")],
+    [
+        (ends_in_a_task, "is at fault: it raised Ended: a task of the harness raised SystemExit"),
+        (spins, "it goes round in a loop that waits too little"),
+        (notes, "is at fault: it appended events, or asked in vain, more than 3 times"),
+        (raises, "is at fault: it raised SystemExit: 3"),
+        (cancels, "it was cancelled"),
+    ],
 )
 async def test_a_harness_that_means_to_end_the_brain_parks_its_session_after_three_tries(
     brain: Brain, monkeypatch: pytest.MonkeyPatch, start: Any, why: str
 ) -> None:
     kind = HarnessType("1", start)
+    monkeypatch.setattr(restraint, "NOTES_MAX", 3)
+    monkeypatch.setattr(restraint, "EFFECTS_MAX", 50)
     monkeypatch.setattr(harness, "load", lambda _: kind)
     await create(brain.sessions, wake=True)
     async with running(brain):
