@@ -4,11 +4,14 @@ A reply stands right after what it answered (`through`), even when messages
 came in while the model was writing. In a user turn tool results come first,
 as the Messages API wants them, then what people said meanwhile. What it would
 not take at all is made fit (`brain/context/fit.py`).
+
+A reply in which the model refused to go on is left out, and what it was to answer
+is one line each: given that again, a model refuses whatever comes after it too.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -64,14 +67,23 @@ def _conversation(transcript: Transcript) -> list[Piece]:
         pieces.append(Piece("user", window.through, {"type": "text", "text": window.text}))
     inputs = transcript.inputs
     taken = bisect_right(inputs, cut, key=_position)
+    never: set[str] = set()
     for reply in transcript.requests.values():
-        if reply.position <= cut or not reply.done or reply.failed or not reply.blocks:
+        refused = reply.purpose == "reply" and reply.stop_reason == "refusal"
+        if reply.position <= cut or not reply.done or reply.failed:
+            continue
+        if not (reply.blocks or refused):
             continue
         upto = bisect_right(inputs, reply.through, lo=taken, key=_position)
-        pieces += _user(inputs[taken:upto])
-        pieces += _reply(reply, transcript)
+        answered = _user(inputs[taken:upto], never)
+        if refused:
+            pieces += [_left_out(piece) for piece in answered]
+            never |= {entry.id for entry in reply.blocks}
+        else:
+            pieces += answered
+            pieces += _reply(reply, transcript)
         taken = upto
-    return pieces + _user(inputs[taken:])
+    return pieces + _user(inputs[taken:], never)
 
 
 def joined(pieces: Iterable[Piece]) -> list[Json]:
@@ -89,8 +101,23 @@ def _position(entry: Entry) -> int:
     return entry.position
 
 
-def _user(entries: list[Entry]) -> list[Piece]:
-    results = [e for e in entries if e.type == "agent.tool_result"]
+def _left_out(piece: Piece) -> Piece:
+    """What a model refused to go on from, as all that is told of it again."""
+    text = (
+        "[left out: the model refused to go on from this; it is at position "
+        f"{piece.position} of the session's log]"
+    )
+    block: Json = {"type": "text", "text": text}
+    if piece.block["type"] == "tool_result":
+        block = {**piece.block, "content": [block]}
+    return replace(piece, block=block)
+
+
+def _user(entries: list[Entry], never: set[str]) -> list[Piece]:
+    """`never`: calls that are left out, and their results with them."""
+    results = [
+        e for e in entries if e.type == "agent.tool_result" and e.data["tool_use_id"] not in never
+    ]
     said = [e for e in entries if e.type != "agent.tool_result"]
     pieces = [
         Piece("user", e.position, fit.result(e.data), again=bool(e.data.get("again")))

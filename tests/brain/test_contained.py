@@ -1,13 +1,13 @@
 """What would end the brain ends the task of a harness that raises it, and nothing else."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
 from brain.contained import Ended
-from brain.effects import Effect, Finish, HarnessType, Sleep
+from brain.effects import Effect, Finish, Harness, HarnessType, Sleep
 from brain.harness import Steps
 from tests.brain.logs import Log
 
@@ -60,7 +60,7 @@ async def test_what_a_task_of_an_async_harness_raises_ends_that_task_alone(
 
 
 async def test_also_one_that_a_plain_harness_made() -> None:
-    def starts(_: Any) -> Iterator[Effect]:
+    def starts(_: Any) -> Harness:
         made.append(asyncio.create_task(ends(SystemExit(3))))
         yield Finish("end_turn")
 
@@ -80,6 +80,6 @@ async def test_a_task_that_is_not_a_harnesss_is_made_as_ever() -> None:
     assert isinstance(task.exception(), ValueError)
 
 
-def iter_none() -> Iterator[Effect]:
+def iter_none() -> Harness:
     """A harness of no steps."""
     yield from ()

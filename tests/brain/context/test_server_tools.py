@@ -39,6 +39,6 @@ def test_a_result_may_come_in_the_reply_after_a_pause() -> None:
     assert conversation(*replies) == [TEXT, USE, FOUND, TEXT]
 
 
-@pytest.mark.parametrize("stop", ["max_tokens", "refusal", "model_context_window_exceeded"])
+@pytest.mark.parametrize("stop", ["max_tokens", "model_context_window_exceeded"])
 def test_a_use_that_was_cut_before_its_result_is_left_out(stop: str) -> None:
     assert conversation((stop, [TEXT, USE])) == [TEXT]
