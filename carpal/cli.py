@@ -28,6 +28,7 @@ _SUMMARIES = {
     "fleet": "Daemons: list them, let them in, drain, quarantine, revoke them.",
     "hand": "The hand daemon on this machine.",
     "practice": "A local server that speaks the Messages API and is not a model.",
+    "proto": "Write the contract's .proto files.",
     "run": "Give an agent a task and follow it to the end.",
     "session": "Read, follow, steer and keep sessions.",
     "sessiond": "Run the session service.",

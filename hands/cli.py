@@ -15,6 +15,7 @@ from carpal.status import Reason
 from carpal.tls import IdentityFiles
 from hands.cli_doctor import doctor
 from hands.cli_options import CONFIG, STATE, asking, settings_of
+from hands.cli_types import call, new
 from hands.conformance.cli import check
 
 
@@ -23,8 +24,8 @@ def hand() -> None:
     """The hand daemon on this machine."""
 
 
-hand.add_command(check)
-hand.add_command(doctor)
+for command in (check, doctor, call, new):
+    hand.add_command(command)
 
 
 @hand.command("enroll")

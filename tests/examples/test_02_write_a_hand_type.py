@@ -3,37 +3,23 @@
 import asyncio
 import json
 import os
-import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests.command import ROOT, Command
+from tests.hands.plugins.found import installed
 from tests.pace import SCALE
 
 HERE = ROOT / "examples" / "02_write_a_hand_type"
 PAGE = ROOT / "docs" / "how-to" / "write-a-hand-type.md"
-GROUP = "carpal.hand_types"
-
-
-def installed(scratch: Path) -> str:
-    """A path by which Python finds the example as if it were installed."""
-    project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
-    name = project["name"].replace("-", "_")  # as installers do
-    info = scratch / "ledger" / f"{name}-{project['version']}.dist-info"
-    info.mkdir(parents=True)
-    entries = project["entry-points"][GROUP]
-    lines = [f"[{GROUP}]", *(f"{name} = {target}" for name, target in entries.items())]
-    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0\n")
-    return os.pathsep.join((str(info.parent), str(HERE)))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_the_example_passes_every_check_that_it_claims(tmp_path: Path) -> None:
     command = Command(tmp_path)
-    command.environ["PYTHONPATH"] += os.pathsep + installed(tmp_path)
+    command.environ["PYTHONPATH"] += os.pathsep + installed(HERE, tmp_path)
     flags = ("--type", "ledger", "--call", "lines", "{}", "--scale", str(2 * SCALE), "--json")
     async with command.start("hand", "check", *flags) as process, asyncio.timeout(110 * SCALE):
         stdout, stderr = await process.communicate()

@@ -82,7 +82,11 @@ def test_the_wheel_holds_every_package_and_nothing_else(wheel: Path) -> None:
         for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert packed == sources
+    protos = {
+        f"carpal/protos/{path.relative_to(ROOT / 'proto').as_posix()}"
+        for path in (ROOT / "proto").rglob("*.proto")
+    }
+    assert packed == sources | protos
 
 
 def test_the_base_install_is_small_enough_for_any_machine(base: Install) -> None:
@@ -122,3 +126,26 @@ def test_a_command_of_a_missing_extra_says_what_to_install(
     assert done.returncode == 2, done.stdout + done.stderr
     assert f"pip install 'carpal[{extra}]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_base_install_writes_the_contract_for_other_languages(
+    base: Install, tmp_path: Path
+) -> None:
+    done = base.run("carpal", "proto", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    for path in (ROOT / "proto").rglob("*.proto"):
+        written = tmp_path / path.relative_to(ROOT / "proto")
+        assert written.read_bytes() == path.read_bytes()
+    assert (tmp_path / "google" / "rpc" / "error_details.proto").exists()
+
+
+def test_the_base_install_writes_a_hand_type_and_calls_it(base: Install, tmp_path: Path) -> None:
+    assert base.run("carpal", "hand", "new", "lamp", "--in", str(tmp_path)).returncode == 0
+    wheels = tmp_path / "wheels"
+    # By this environment's builder: there is none in that one, and no registry is asked for one.
+    building = ("--no-build-isolation", "--no-deps", "--wheel-dir", wheels)
+    command("pip", "wheel", "--quiet", *building, tmp_path / "lamp")
+    python = base.directory / "bin" / "python"
+    command("pip", "--python", python, "install", "--quiet", "--no-deps", *wheels.glob("*.whl"))
+    done = base.run("carpal", "hand", "call", "lamp", "greet", '{"whom": "Ada"}')
+    assert (done.returncode, done.stdout) == (0, "Welcome, Ada.\n"), done.stderr

@@ -1,0 +1,170 @@
+"""One call on a hand of a type that is installed here, with no brain: for whoever writes a type.
+
+It goes through the service that a brain speaks to over a link, on a state folder of its own that
+is gone afterwards with the hand: what is refused here is refused there.
+"""
+
+import asyncio
+import json
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from carpal.errors import invalid, refuse
+from carpal.ids import new_id
+from carpal.status import Reason
+from carpal.v1 import hand_pb2 as pb
+from carpal.v1 import types_pb2
+from hands import requests
+from hands.blobs import Blobs
+from hands.contract import HandType
+from hands.files import HandFiles, boot_id
+from hands.inventory import open_inventory
+from hands.journal import Journal
+from hands.journal_file import journal_errors
+from hands.service import HandService
+
+_NAME = "call"
+_ORPHAN = 120
+"""Seconds after which a hand ends whose caller was killed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A call, and the hand it is for."""
+
+    type: str
+    tool: str
+    given: bytes
+    config: bytes = b"{}"
+    time_limit: float = 0.0
+    """Seconds; 0 leaves it to the tool."""
+    save: Path | None = None
+    """Where what is attached goes; without it, nowhere."""
+
+
+async def call(
+    types: Mapping[str, HandType],
+    asked: Asked,
+    *,
+    note: Callable[[str], None],
+    output: Callable[[bytes], None],
+) -> pb.Result:
+    """Make a hand, run the call, and end the hand; whatever that raises is for a person.
+
+    `note` is told what happens on the way, `output` what the call gives as it comes.
+    """
+    async with _service(types, _Folder(asked.save) if asked.save else Blobs(0.0)) as service:
+        driver = pb.Driver(session_id=new_id("sesn"), epoch=1, workspace=_NAME)
+        order = pb.ProvisionRequest(
+            driver=driver, hand_id=new_id("hand"), type=asked.type, config=asked.config
+        )
+        order.orphan_deadline.FromSeconds(_ORPHAN)
+        request = pb.ExecuteRequest(
+            driver=driver,
+            hand_id=order.hand_id,
+            call_id=new_id("call"),
+            name=asked.tool,
+            input=asked.given,
+        )
+        if asked.time_limit:
+            request.time_limit.FromNanoseconds(int(asked.time_limit * 1e9))
+        await _check(service, types, request, asked.type)
+        async for step in service.provision(order):
+            note(step.progress.message if step.HasField("progress") else step.result.note)
+        try:
+            async for response in service.execute(request).watch(0):
+                if response.HasField("output"):
+                    output(response.output.data)
+                else:
+                    result = response.result
+        finally:
+            await service.release(pb.ReleaseRequest(driver=driver, hand_id=order.hand_id))
+        return result
+
+
+def as_json(result: pb.Result) -> dict[str, Any]:
+    """A result as an object for scripts."""
+    return {
+        "outcome": pb.Outcome.Name(result.outcome).removeprefix("OUTCOME_").lower(),
+        "content": result.content,
+        "exit_code": result.exit_code if result.HasField("exit_code") else None,
+        "output_bytes": result.output_bytes,
+        "seconds": result.elapsed.ToNanoseconds() / 1e9,
+        "attachments": [
+            {"name": each.name, "media_type": each.media_type, "size": each.size}
+            for each in result.attachments
+        ],
+    }
+
+
+async def _check(
+    service: HandService, types: Mapping[str, HandType], request: pb.ExecuteRequest, name: str
+) -> None:
+    """Refuse before any hand is made what would be refused after it."""
+    health = await service.probe(pb.ProbeRequest(type=name))
+    if health.state != pb.PROBE_STATE_READY:
+        raise refuse(
+            Reason.UNAVAILABLE,
+            f"no hand of type {name!r} can be made here: {health.reason}",
+            action="mend that first",
+        )
+    requests.call(request, types[name].describe())
+
+
+@asynccontextmanager
+async def _service(types: Mapping[str, HandType], blobs: Blobs) -> AsyncIterator[HandService]:
+    folder = _made()
+    files = HandFiles(folder)
+    try:
+        with (
+            files.only_process(),
+            journal_errors(files.journal),
+            closing(Journal(files.journal, _NAME)) as journal,
+        ):
+            async with open_inventory(
+                journal=journal,
+                types=types,
+                folder=files.hands,
+                boot_id=boot_id(),
+                hands_max=1,
+                blobs=blobs,
+            ) as inventory:
+                yield HandService(inventory, _NAME, _NAME)
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+def _made() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="carpal-call-"))
+    folder.chmod(0o711)  # a hand's user must get through to its own
+    return folder
+
+
+class _Folder(Blobs):
+    """A folder in the place of the log's store: for what is attached."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(0.0)
+        self._folder = folder
+
+    async def write(self, session_id: str, file: IO[bytes], info: types_pb2.BlobInfo) -> None:
+        """Put it there, named by its digest."""
+        data = file.read(info.size)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / info.digest.hex()).write_bytes(data)
+
+
+def checked_object(field: str, text: str) -> bytes:
+    """JSON of an object as a person gave it. Raises INVALID_FIELD."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise invalid(field, f'is not JSON: {error}; as in \'{{"path": "a"}}\'') from None
+    if not isinstance(value, dict):
+        raise invalid(field, 'must be a JSON object, as in \'{"path": "a"}\'')
+    return text.encode()

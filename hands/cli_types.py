@@ -1,0 +1,108 @@
+"""`carpal hand new` and `call`: for whoever writes a hand type."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from carpal import logs
+from carpal.errors import refuse
+from carpal.status import Reason
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--in",
+    "parent",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    help="The folder to make it in.  [this one]",
+)
+def new(name: str, parent: Path) -> None:
+    """Write a hand type in Python, with its test and what installs it, into a folder NAME."""
+    from hands import template
+
+    folder = template.write(name, parent)
+    click.echo(f"wrote {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    click.echo(f"next: pip install -e {folder}    # once; a daemon has it from its next start")
+    click.echo(f"      pytest {folder}")
+    click.echo(f'      carpal hand call {name} greet \'{{"whom": "Ada"}}\'')
+    click.echo(f'      carpal hand check --type {name} --call greet \'{{"whom": "Ada"}}\'')
+
+
+@click.command()
+@click.argument("type_name", metavar="TYPE")
+@click.argument("tool")
+@click.argument("given", metavar="JSON", default="{}")
+@click.option("--hand-config", metavar="JSON", default="{}", help="The hand's config.")
+@click.option("--time-limit", type=click.FloatRange(0.001), help="Seconds.  [the tool's own]")
+@click.option(
+    "--save",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A folder for what is attached to the result.",
+)
+@click.option(
+    "--sandbox",
+    type=click.Choice(["auto", "off", "required"]),
+    envvar="CARPAL_SANDBOX",
+    default="auto",
+    show_default=True,
+)
+@click.option("--json", "as_json", is_flag=True, help="The result as one object.")
+def call(  # noqa: PLR0917 - click passes by name
+    type_name: str,
+    tool: str,
+    given: str,
+    hand_config: str,
+    time_limit: float | None,
+    save: Path | None,
+    sandbox: str,
+    as_json: bool,
+) -> int:
+    """Run one call of TOOL on a hand of TYPE that is made for it; needs no brain and no daemon.
+
+    The result goes to standard output. What the call gives as it comes, and what the hand says
+    when it is made, go to standard error. Exit code 0 when the outcome is ok, 1 when it is
+    another, 2 for an input or a config that does not fit, 3 when no hand can be made here now, 5
+    when there is no such type or tool.
+    """
+    from hands import calling, types
+
+    logs.setup(level="warning")  # how the hand is made and ended is not asked
+    found = types.installed(sandbox)
+    if type_name not in found:
+        there = ", ".join(sorted(found)) or "none"
+        raise refuse(
+            Reason.HAND_TYPE_NOT_FOUND,
+            f"no hand type {type_name!r} is installed here; there is {there}",
+            action="install what brings it",
+        )
+    asked = calling.Asked(
+        type=type_name,
+        tool=tool,
+        given=calling.checked_object("JSON", given),
+        config=calling.checked_object("--hand-config", hand_config),
+        time_limit=time_limit or 0.0,
+        save=save,
+    )
+
+    def output(data: bytes) -> None:
+        sys.stderr.buffer.write(data)
+        sys.stderr.buffer.flush()
+
+    result = asyncio.run(
+        calling.call(
+            {type_name: found[type_name]},
+            asked,
+            note=lambda text: click.echo(text, err=True),
+            output=output,
+        )
+    )
+    shown = calling.as_json(result)
+    click.echo(json.dumps(shown) if as_json else result.content)
+    if shown["outcome"] != "ok" and not as_json:
+        click.echo(f"outcome: {shown['outcome']}", err=True)
+    return 0 if shown["outcome"] == "ok" else 1
