@@ -26,6 +26,7 @@ _REASON_MAX = 500
 _CUT = {"max_tokens": "max_tokens", "model_context_window_exceeded": "the context window's end"}
 """Stop reasons of a reply that was not at its end → what cut it."""
 _STOP = ("stop_sequence", "stop_details")
+_INTERRUPTED = Failed("interrupted", "a person interrupted", retryable=False)
 GIVEN = "given/"
 """How the policy of a request begins that no context policy can make again."""
 
@@ -57,8 +58,12 @@ class ModelCalls:
     async def call(self, effect: CallModel) -> Replied | Failed | Finish:
         """Call it once; what came of it is in the log, and is given back.
 
-        `Finish` when the budget does not allow it.
+        `Finish` when the budget does not allow it. A call that was decided before a person
+        interrupted is not made: it has failed, and leaves nothing in the log.
         """
+        if self._driver.transcript.interrupted > effect.through:
+            # It was decided before: nothing is asked, so nothing is to be in the log, or paid for.
+            return _INTERRUPTED
         lacks = self._lacks(effect)
         known = self._model.lacking(effect.request, effect.provider)
         if news := [each for each in known if each not in lacks]:
@@ -94,7 +99,7 @@ class ModelCalls:
         answer = await self._driver.unless(lambda t: t.interrupted > effect.through, call)
         self._answering()
         if answer is None:
-            answer = Failed("interrupted", "a person interrupted", retryable=False)
+            answer = _INTERRUPTED
         if isinstance(answer, Failed):
             learned = self._learned(effect, answer)
             await self._driver.append(_failed(request_id, answer), *learned)

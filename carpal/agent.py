@@ -14,6 +14,7 @@ from carpal import mounts
 from carpal.agent_context import Context, check_context, check_settings
 from carpal.agent_mistakes import converted
 from carpal.errors import CarpalError
+from carpal.link_terms import ORPHAN_DEADLINE
 from carpal.mistake import Mistake
 
 Json = dict[str, Any]
@@ -24,6 +25,7 @@ MAX_TOKENS = 8192
 OWN_HAND = "brain"
 """Name of the hand whose tools are the brain's own: no agent may name one so."""
 HANDS_MAX = 64
+ORPHAN_DEADLINE_MAX = 30 * 24 * 3600
 
 Text = Annotated[str, Meta(min_length=1, max_length=256)]
 Name = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")]
@@ -59,8 +61,8 @@ class HandPlan(Struct, forbid_unknown_fields=True):
     """Source and path of each mount."""
     limits: HandLimits | UnsetType = UNSET
     placement: Placement = msgspec.field(default_factory=Placement)
-    orphan_deadline: Annotated[float, Meta(ge=1, le=30 * 24 * 3600)] | UnsetType = UNSET
-    """Seconds without a brain until it ends itself."""
+    orphan_deadline: float | UnsetType = UNSET
+    """Seconds without a brain until it ends itself, 1 to `ORPHAN_DEADLINE_MAX`."""
 
 
 class Thinking(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -193,6 +195,13 @@ def _check_hands(hands: dict[str, HandPlan]) -> None:
         raise Mistake(f"there are {len(hands)}; an agent has at most {HANDS_MAX}", key="hands")
     _check_names(hands)
     for name, plan in hands.items():
+        deadline = plan.orphan_deadline
+        if deadline is not UNSET and not 1 <= deadline <= ORPHAN_DEADLINE_MAX:
+            raise Mistake(
+                f"must be 1 to {ORPHAN_DEADLINE_MAX} seconds, and is {deadline:g}: a hand has to "
+                f"live until a brain comes back; leave the key out for {ORPHAN_DEADLINE:g}",
+                key=f"hands.{name}.orphan_deadline",
+            )
         key = f"hands.{name}"
         parsed = []
         try:

@@ -106,8 +106,10 @@ class Replay:
         if not isinstance(harness, Generator):
             raise refuse(
                 Reason.CONFIG_INVALID,
-                "this harness waits for things outside the log, so it cannot be replayed",
-                action="look at what it sent with `carpal session request`",
+                f"the harness {self._name!r} is an async one: it waits for things outside the log, "
+                "such as a process of its own, so there is nothing to run it over again with",
+                action="see what it asked with `carpal session request ID --n N`, or replay with a "
+                "harness that is no async one, by `--harness`",
             )
         result: object = None
         for _ in range(_STEPS_MAX):

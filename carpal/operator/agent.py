@@ -1,7 +1,7 @@
 """The agent a session is created with: what its file or document says, then flags. Pure."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -21,8 +21,13 @@ def agent_of(text: str, source: str) -> Agent:
     return checked_agent(text, source)[0]
 
 
-def checked_agent(text: str, source: str) -> tuple[Agent, Json]:
-    """The agent of a person's YAML, and what that says; CONFIG_INVALID as of `agent_of`."""
+def checked_agent(
+    text: str, source: str, check_said: Callable[[Json], None] = lambda _: None
+) -> tuple[Agent, Json]:
+    """The agent of a person's YAML, and what that says; CONFIG_INVALID as of `agent_of`.
+
+    `check_said` raises a Mistake for what is wrong with what it says besides.
+    """
     with extra("brain"):  # the base install is what a daemon needs, and no daemon reads YAML
         from carpal.yaml_in import read_mapping
     try:
@@ -32,9 +37,11 @@ def checked_agent(text: str, source: str) -> tuple[Agent, Json]:
     try:
         if "version" in read.data:
             raise Mistake("is no key: sessiond counts an agent's versions", key="version")
-        return read_agent(read.data), read.data
+        agent = read_agent(read.data)
+        check_said(read.data)
+        return agent, read.data
     except Mistake as mistake:
-        mistake.line = read.line_of(mistake.key)
+        mistake.line = read.line_of(mistake.key) or 1
         raise bad(source, mistake) from None
 
 

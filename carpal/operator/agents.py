@@ -17,6 +17,7 @@ from carpal.agent import DEFAULT_HARNESS, DEFAULT_MODEL
 from carpal.cli import extra
 from carpal.errors import CarpalError, invalid, refuse
 from carpal.ids import check_id
+from carpal.mistake import Mistake
 from carpal.operator import agent_documents as documents
 from carpal.operator.agent import checked_agent
 from carpal.operator.asking import run
@@ -222,13 +223,21 @@ def _conflict(name: str, version: int | None, newest: int) -> CarpalError:
 
 def _read(file: str, name: str = "") -> tuple[str, bytes]:
     """Name and document of a file's agent; one that says another name than `name` is refused."""
+
+    def check_name(said: dict[str, Any]) -> None:
+        if name and said.setdefault("name", name) != name:
+            raise Mistake(f"is {said['name']!r}, and the agent to edit is {name!r}", key="name")
+        if "name" not in said:
+            problem = "is missing: an agent is kept under its name; write `name: fixer`, say"
+            raise Mistake(problem, key="name")
+        try:
+            check_id(said["name"], "name")
+        except CarpalError as error:
+            problem = error.message.removeprefix("name: ")
+            raise Mistake(f"{problem}, and is {said['name']!r}", key="name") from None
+
     source = documents.source_name(file)
-    agent, said = checked_agent(documents.read_text(file), source)
-    if name and said.setdefault("name", name) != name:
-        raise invalid(f"{source}: name", f"is {agent.name!r}, and the agent to edit is {name!r}")
-    if "name" not in said:
-        raise invalid(f"{source}: name", "is missing: an agent is kept under its name")
-    check_id(said["name"], f"{source}: name")
+    agent, said = checked_agent(documents.read_text(file), source, check_name)
     _warn(agent.harness)
     return said["name"], json.dumps(said, ensure_ascii=False).encode()
 

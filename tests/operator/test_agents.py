@@ -142,8 +142,18 @@ async def test_an_editor_that_fails_changes_nothing(
     [
         ("modle: m\nname: x", "stdin: line 1: modle: is no key"),
         ("name: on", "stdin: line 1: name: `on` is true to some"),
-        ("model: m", "name: is missing: an agent is kept under its name"),
-        ("name: my fixer", "name: must be 1 to 128 letters"),
+        (
+            "model: m",
+            "stdin: line 1: name: is missing: an agent is kept under its name; write `name: ",
+        ),
+        (
+            "model: m\nname: my fixer",
+            "stdin: line 2: name: must be 1 to 128 letters, digits, '_' or",
+        ),
+        (
+            "name: x\nhands:\n  a: {type: process,\n    orphan_deadline: 0}",
+            "line 4: hands.a.orphan_",
+        ),
         ("[]", "must be a mapping"),
     ],
 )

@@ -278,6 +278,8 @@ class AtWork:
         choice = models.choice(agent)
         request = {**self.request(ask), "model": choice.model}
         purpose: Purpose = "reply" if self.is_reply(request) else "aside"
+        if purpose == "reply" and (thinking := agent.get("thinking")):
+            request["thinking"] = thinking
         return CallModel(
             request,
             POLICY,
