@@ -84,6 +84,8 @@ def check(  # noqa: PLR0917 - click passes each by name
                     click.echo(
                         f"{verdict.verdict:<8} {verdict.capability}: {verdict.check}{detail}"
                     )
+                    if verdict.change:
+                        click.echo(f"         change: {verdict.change}")
         return count
 
     count = asyncio.run(make())

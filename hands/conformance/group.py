@@ -25,6 +25,9 @@ class Verdict(NamedTuple):
     verdict: str
     """`pass`, `fail` or `skipped`."""
     detail: str = ""
+    """What was otherwise, or why it was skipped."""
+    change: str = ""
+    """Of one that failed, what the type's author must change."""
 
 
 @dataclass(frozen=True)

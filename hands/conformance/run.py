@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from carpal.verdict import Skipped, explain, judged
 from hands.conformance.bench import open_bench
+from hands.conformance.changes import CHANGES
 from hands.conformance.group import CONTRACT, Check, Verdict
 from hands.conformance.subject import Subject
 
@@ -25,7 +26,8 @@ async def judge(check: Check, subject: Subject, scale: float = 1.0) -> Verdict:
     except Skipped as reason:
         return Verdict(check.sentence, check.capability, "skipped", str(reason))
     except Exception as error:  # noqa: BLE001 - whatever a server answers, the others go on
-        return Verdict(check.sentence, check.capability, "fail", explain(error))
+        change = CHANGES[check.name]
+        return Verdict(check.sentence, check.capability, "fail", explain(error), change)
     return Verdict(check.sentence, check.capability, "pass")
 
 

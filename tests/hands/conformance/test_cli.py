@@ -45,7 +45,9 @@ async def test_the_process_type_passes_every_check_that_it_claims(
     code, (*verdicts, summary), stderr = await checked(tmp_path, *flags, sandbox=sandbox)
     assert [one for one in verdicts if one["verdict"] == "fail"] == []
     assert (code, stderr) == (0, "")
-    assert all(list(one) == ["check", "capability", "verdict", "detail"] for one in verdicts)
+    assert all(
+        list(one) == ["check", "capability", "verdict", "detail", "change"] for one in verdicts
+    )
     assert {one["check"] for one in verdicts} == {check.sentence for check in CHECKS}
     assert summary["ok"] is True
     assert summary["pass"] + summary["skipped"] == len(CHECKS)
@@ -62,6 +64,7 @@ async def test_a_failed_check_is_exit_code_1_and_says_what_is_wrong(tmp_path: Pa
     (failed,) = [one for one in verdicts if one["verdict"] == "fail"]
     assert "a release ends the hand" in failed["check"].lower()
     assert failed["detail"] == "ended, again: False, not True"
+    assert failed["change"].startswith("Have Release kill the hand within 5 s and answer ended")
     assert (code, summary["ok"], summary["fail"]) == (1, False, 1)
     # Another's server is not ours to kill.
     assert any("needs --type" in one["detail"] for one in verdicts)

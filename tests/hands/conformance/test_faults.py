@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from carpal.v1 import hand_pb2 as pb
+from hands.conformance.changes import CHANGES
 from hands.conformance.run import judge, verdicts
 from hands.conformance.subject import dialled, subject_at
 from hands.conformance.suite import CHECKS
@@ -51,6 +52,7 @@ async def test_a_hand_server_that_breaks_one_sentence_is_caught(
     assert (verdict.verdict, verdict.check) == ("fail", check.sentence)
     assert said in verdict.detail
     assert "\n" not in verdict.detail
+    assert verdict.change == CHANGES[name]
 
 
 async def test_a_picture_that_is_attached_with_a_text_in_its_place_passes_h46(
@@ -104,6 +106,15 @@ async def test_a_wrong_hand_server_fails_exactly_the_checks_that_it_breaks(tmp_p
 def test_each_case_of_the_kit_has_a_check_h22_to_h46() -> None:
     cases = {case for check in CHECKS for case in check.cases}
     assert cases >= {f"h{number}" for number in range(22, 47)}
+
+
+def test_each_check_says_in_one_sentence_what_to_change_when_it_fails() -> None:
+    assert CHANGES.keys() == {check.name for check in CHECKS}
+    assert len(set(CHANGES.values())) == len(CHECKS)
+    for name, sentence in CHANGES.items():
+        assert sentence.endswith("."), name
+        assert ". " not in sentence, name
+        assert 30 < len(sentence) < 200, name
 
 
 def test_each_check_has_a_name_and_a_sentence_of_its_own() -> None:
