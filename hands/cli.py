@@ -13,7 +13,7 @@ from carpal.proof import TOKEN_MAX, Token, parse_token
 from carpal.proxy import Way
 from carpal.status import Reason
 from carpal.tls import IdentityFiles
-from hands.cli_doctor import doctor
+from hands.cli_doctor import diag, doctor
 from hands.cli_options import CONFIG, STATE, asking, settings_of
 from hands.cli_types import call, new
 from hands.conformance.cli import check
@@ -24,7 +24,7 @@ def hand() -> None:
     """The hand daemon on this machine."""
 
 
-for command in (check, doctor, call, new):
+for command in (check, doctor, diag, call, new):
     hand.add_command(command)
 
 

@@ -71,3 +71,50 @@ def parse_hold(text: str) -> float:
     if seconds > _HOLD_MAX:
         raise invalid("--hold", f"{text} is more than 60m")
     return seconds
+
+
+@click.command()
+@STATE
+@CONFIG
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file; it must not be there.  [carpal-hand-TIME.zip]",
+)
+@click.option(
+    "--log",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The daemon's log, if systemd does not keep it.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One object.")
+def diag(
+    state_dir: Path | None,
+    config_file: Path | None,
+    output: Path | None,
+    log: Path | None,
+    as_json: bool,
+) -> None:
+    """Write one file about this machine's daemon, with no secret in it, to be shown to others.
+
+    In it: what `doctor` says, the settings, the daemon's status and numbers, its recent log, the
+    journal in numbers, versions, and what of the machine matters. Nothing of what calls were given.
+    """
+    from hands.diag import bundle
+    from hands.doctor import settings
+    from hands.doctor.subject import Subject, utc_now
+
+    logs.setup(level="critical")
+    path = output or Path(f"carpal-hand-{utc_now():%Y%m%dT%H%M%SZ}.zip")
+    if path.exists():
+        raise invalid("--output", f"{path} is there already; name another file")
+    found, first = settings.read(state_dir, config_file)
+    made, secrets = asyncio.run(bundle.members_of(Subject(found), [first], log))
+    size = bundle.write(path, made, secrets)
+    if as_json:
+        rows = [{"name": each.name, "bytes": len(each.data), "holds": each.holds} for each in made]
+        click.echo(json.dumps({"file": str(path), "bytes": size, "members": rows}))
+        return
+    click.echo(f"wrote {path}, {size} bytes:")
+    for each in made:
+        click.echo(f"  {each.name:14} {len(each.data):7}  {each.holds}")
+    click.echo(f"secrets were taken out; look through it before you send it: unzip -p {path}")

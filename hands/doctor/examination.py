@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from carpal.errors import CarpalError
 from carpal.tls import Loaded
 from hands import local_ask
-from hands.doctor import brain, files, journal, machine, network, stream
+from hands.doctor import brain, files, journal, machine, network, settings, stream
 from hands.doctor.network import Trusted
 from hands.doctor.rows import Row, Verdict, fail, looked, ok, refused, skip, warn
 from hands.doctor.subject import Subject
@@ -31,6 +31,7 @@ async def examine(subject: Subject, before: Sequence[Row] = ()) -> AsyncIterator
 async def _all(subject: Subject) -> AsyncIterator[Row]:
     running, pid = await in_thread(lambda: _daemon(subject))
     here: list[tuple[str, Callable[[], list[Row]]]] = [
+        ("policy", lambda: settings.policy(subject)),
         ("user", lambda: files.user(subject)),
         ("files", lambda: files.files(subject)),
         ("enrolment", lambda: files.enrolment(subject)),

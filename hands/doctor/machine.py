@@ -5,10 +5,12 @@ import errno
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
-from hands import types
+from carpal.errors import CarpalError
+from hands import policy_file, types
 from hands.contract import Health, Preparing
 from hands.doctor.rows import LIMIT, Row, Verdict, fail, looked, ok, skip, warn
 from hands.doctor.subject import Subject
@@ -113,6 +115,9 @@ async def hand_types(subject: Subject) -> list[Row]:
 
 async def _probe(entry: EntryPoint, subject: Subject) -> list[Row]:
     target = f"type {entry.name}"
+    with suppress(CarpalError):  # a policy that is wrong has its own row
+        if not policy_file.load(subject.settings.policy).offers(entry.name):
+            return [skip(target, "the owner's policy does not offer it")]
     try:
         made = types.made(entry, subject.settings.sandbox)
     except ImportError as error:

@@ -67,7 +67,7 @@ async def way(subject: Subject, address: str, trusted: Trusted) -> Way:
 def _by(address: str, proxy: Proxy | None) -> Row:
     if proxy is None:
         return ok(f"proxy {address}", "none: it is dialled straight")
-    who = f", as {proxy.user}" if proxy.user is not None else ""
+    who = " with a user and a password" if proxy.user is not None else ""
     return ok(f"proxy {address}", f"by http://{proxy.address}{who}: {proxy.source} says so")
 
 

@@ -1,12 +1,14 @@
-"""The settings, read as `carpal hand run` reads them; what is wrong with them is a row."""
+"""The settings and the owner's policy, read as `carpal hand run` reads them."""
 
 import stat
 from pathlib import Path
 
 from carpal import config
 from carpal.errors import CarpalError
+from hands import policy_file
 from hands.app import HandConfig
 from hands.doctor.rows import Row, ok, refused, warn
+from hands.doctor.subject import Subject
 
 
 def read(state_dir: Path | None, config_file: Path | None) -> tuple[HandConfig, Row]:
@@ -24,3 +26,13 @@ def read(state_dir: Path | None, config_file: Path | None) -> tuple[HandConfig, 
         detail = f"{path} holds a proxy's password, and anyone may read it"
         return found, warn("settings", detail, f"run: chmod 640 {path}")
     return found, ok("settings", f"read from {path}")
+
+
+def policy(subject: Subject) -> list[Row]:
+    """What the machine's owner allows, as the daemon reads it at its start."""
+    found = policy_file.load(subject.settings.policy)
+    if not found.file:
+        detail = f"there is no {policy_file.SYSTEM_FILE}: the owner forbids nothing of their own"
+        return [ok("policy", detail)]
+    types = "any hand type" if found.types is None else ", ".join(found.types) or "no hand type"
+    return [ok("policy", f"read from {found.file}: it offers {types}")]

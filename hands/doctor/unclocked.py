@@ -66,10 +66,11 @@ async def _spoken_over(
     the_one_loop()
     passing: list[asyncio.Task[None]] = []
     ends: list[asyncio.StreamWriter] = []
+    over = False
 
     def come(mine: asyncio.StreamReader, out: asyncio.StreamWriter) -> None:
         ends.append(out)
-        if passing:  # there is one connection, and no second one to the brain
+        if passing or over:  # there is one connection, and no second one to the brain
             out.transport.abort()
             return
         passing.append(asyncio.create_task(_pass(mine, writer)))
@@ -84,6 +85,7 @@ async def _spoken_over(
                 yield enrollment_pb2_grpc.EnrollmentStub(channel)
         finally:
             server.close()
+            over = True
             for task in passing:
                 task.cancel()
             await asyncio.gather(*passing, return_exceptions=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 
 class IdleProxy:
@@ -15,13 +15,18 @@ class IdleProxy:
         self.age = age
         """Seconds after which it is cut in any case."""
         self._target = target
-        self._serving: set[asyncio.Task[None]] = set()
+        self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._over = False
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._serving.add(task)
+        if self._over:
+            writer.transport.abort()
+            return
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._serving[task] = writer
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, _, port = self._target.rpartition(":")
         there, back = await asyncio.open_connection(host, int(port))
         loop = asyncio.get_running_loop()
@@ -51,12 +56,13 @@ class IdleProxy:
             await asyncio.gather(*pipes, return_exceptions=True)
             for end in (writer, back):
                 end.transport.abort()
-            self._serving.discard(task)
 
     async def end(self) -> None:
         """Cut all."""
-        for task in list(self._serving):
+        self._over = True
+        for task, writer in self._serving.items():
             task.cancel()
+            writer.transport.abort()
         await asyncio.gather(*self._serving, return_exceptions=True)
 
 
@@ -66,11 +72,10 @@ async def idle_proxy(
 ) -> AsyncIterator[IdleProxy]:
     """One on a free port."""
     proxy = IdleProxy(target, silence, age)
-    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(proxy.accept, "127.0.0.1", 0)
     proxy.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield proxy
     finally:
         server.close()
-        with suppress(asyncio.CancelledError):
-            await proxy.end()
+        await proxy.end()

@@ -5,10 +5,12 @@ import json
 import os
 import shutil
 import sqlite3
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from carpal.status import Reason
@@ -231,6 +233,20 @@ async def test_a_type_that_is_broken_beside_one_that_works_is_a_warning(
     both = [_Entry(tmp_path / "no"), _Entry(ready, "other")]
     monkeypatch.setattr(types, "entry_points", lambda group: both)
     await lone.warns("type bench", "make")
+
+
+async def test_a_policy_that_is_wrong_is_told_and_corrected_says_which_types_it_offers(
+    lone: Lone, tmp_path: Path
+) -> None:
+    given = tmp_path / "policy.toml"
+    given.write_text("typos = []\n")
+    settings = msgspec.structs.replace(lone.subject.settings, policy=given)
+    lone.subject = replace(lone.subject, settings=settings)
+    await lone.fails("policy", "typos")
+    given.write_text('types = ["container"]\n')
+    row = await lone.cured("policy")
+    assert "container" in row.detail
+    assert (await lone.rows())["type process"].verdict is Verdict.SKIP
 
 
 async def test_a_check_that_hangs_is_a_row(lone: Lone, monkeypatch: pytest.MonkeyPatch) -> None:

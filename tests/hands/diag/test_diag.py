@@ -1,0 +1,102 @@
+"""`carpal hand diag`: one file, whatever is wrong with the machine, that says what is in it."""
+
+import json
+import os
+import stat
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from carpal.errors import CarpalError
+from carpal.status import Reason
+from hands.diag import log_lines, log_source
+from hands.diag.bundle import Member, write
+from hands.diag.known import Known
+from hands.enroll import Links, links_path
+from tests.command import Command
+from tests.hands.doctor.conftest import Lone
+from tests.pki import Pki
+
+MEMBERS = (
+    *("about.txt", "doctor.jsonl", "settings.json", "status.json", "metrics.txt"),
+    *("journal.json", "log.txt", "machine.json", "versions.json"),
+)
+
+
+async def test_it_says_what_it_wrote_and_what_is_in_it(tmp_path: Path, pki: Pki) -> None:
+    lone = Lone(pki, tmp_path / "state")
+    async with lone.daemon():
+        command, out = Command(tmp_path, {"CARPAL_SANDBOX": "off"}), tmp_path / "d.zip"
+        options = ("--output", str(out), "--json", "--state-dir", str(lone.state))
+        ran = await command("hand", "diag", *options)
+    assert ran.code == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    assert (told["file"], told["bytes"]) == (str(out), out.stat().st_size)
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    with zipfile.ZipFile(out) as archive:
+        held = {name: archive.read(name).decode() for name in archive.namelist()}
+    assert tuple(held) == MEMBERS
+    assert {each["name"]: each["bytes"] for each in told["members"]} == {
+        name: len(text.encode()) for name, text in held.items()
+    }
+    rows = [json.loads(line) for line in held["doctor.jsonl"].splitlines()]
+    assert {"settings", "certificate", "next"} <= {row["target"] for row in rows}
+    assert json.loads(held["status.json"])["state"] == "not linked"
+    assert "carpal_hand_linked 0" in held["metrics.txt"]
+    assert json.loads(held["journal.json"])["calls"] == {}
+    assert json.loads(held["settings.json"])["sandbox"] == "off"
+    assert json.loads(held["versions.json"])["contract"]
+    assert json.loads(held["machine.json"])["kernel"] == os.uname().release
+    for name in MEMBERS[1:]:
+        assert name in held["about.txt"]
+    ran = await command("hand", "diag", *options)
+    assert ran.code == 2
+    assert "is there already" in ran.stderr
+
+
+async def test_a_machine_on_which_all_is_wrong_has_one_too(tmp_path: Path) -> None:
+    state, given = tmp_path / "state", tmp_path / "hand.toml"
+    given.write_text("what is this")
+    (state / "hand" / "identity").mkdir(parents=True)
+    (state / "hand" / "identity" / "key.pem").write_bytes(os.urandom(900))
+    (state / "hand" / "journal.db").write_bytes(os.urandom(9000))
+    links = links_path(state / "hand" / "identity")
+    Links((), "").save(links)
+    links.write_text("{")
+    out = tmp_path / "d.zip"
+    command = Command(tmp_path, {"CARPAL_SANDBOX": "off"})
+    options = ("--config", str(given), "--state-dir", str(state))
+    ran = await command("hand", "diag", "--output", str(out), *options)
+    assert ran.code == 0, ran.stderr
+    assert f"wrote {out}" in ran.stdout
+    with zipfile.ZipFile(out) as archive:
+        assert tuple(archive.namelist()) == MEMBERS
+        assert "left_out" in archive.read("journal.json").decode()
+        assert "not TOML" in archive.read("doctor.jsonl").decode()
+
+
+def test_a_secret_that_was_missed_is_never_written(tmp_path: Path) -> None:
+    missed = [Member("a.txt", "", b"and it is s3cret!")]
+    with pytest.raises(CarpalError) as raised:
+        write(tmp_path / "d.zip", missed, Known([b"s3cret!"]))
+    assert raised.value.reason is Reason.INTERNAL
+    assert "s3cret" not in str(raised.value)
+    assert not (tmp_path / "d.zip").exists()
+
+
+def test_of_a_long_log_the_last_lines_are_taken(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("".join(f"line {number}\n" for number in range(500_000)))
+    found = log_source.recent(log)
+    assert len(found.lines) == log_source.LINES_MAX
+    assert found.lines[-1] == "line 499999"
+
+
+def test_lines_that_are_not_ours_are_counted() -> None:
+    ours = "2026-11-30T12:00:00Z [info ] linked [hands.daemon] brain=b"
+    lines = list(log_lines.kept([ours, "who knows", "", "what else"], lambda text: text))
+    assert lines == [
+        "2026-11-30T12:00:00Z info linked [hands.daemon] brain='b'",
+        "(2 lines that are not this program's own words were left out)",
+    ]
