@@ -15,6 +15,7 @@ from carpal.status import Reason
 from carpal.tls import IdentityFiles
 from hands.cli_doctor import diag, doctor
 from hands.cli_options import CONFIG, STATE, asking, settings_of
+from hands.cli_owner import audit, stop
 from hands.cli_types import call, new
 from hands.conformance.cli import check
 
@@ -24,7 +25,7 @@ def hand() -> None:
     """The hand daemon on this machine."""
 
 
-for command in (check, doctor, diag, call, new):
+for command in (check, doctor, diag, call, new, stop, audit):
     hand.add_command(command)
 
 

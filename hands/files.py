@@ -58,6 +58,7 @@ class HandFiles:
                     Reason.CONFIG_INVALID,
                     f"{self.folder} is in use by another daemon",
                     action="stop that one, or give another --state-dir",
+                    held=str(self.folder),
                 ) from None
             yield
         finally:

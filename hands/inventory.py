@@ -70,6 +70,7 @@ class Inventory:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """Of the keepers."""
         self._releases: dict[str, asyncio.Task[Exception | None]] = {}
+        self._stops: dict[str, asyncio.Task[bool]] = {}
         self._remains = Remains(journal, types, folder)
         self._maker = Maker(
             group,
@@ -163,6 +164,37 @@ class Inventory:
         if error := await asyncio.shield(task):
             raise error
 
+    async def stop(self, hand_ids: Sequence[str]) -> list[str]:
+        """End hands as the machine's owner says, with all they started; those that resist.
+
+        It goes on whoever waits, and may be asked again. No brain is needed, nor told otherwise
+        than by what it asks: the calls are interrupted, and the hands are gone.
+        """
+        tasks = {hand_id: self._stopping(hand_id) for hand_id in hand_ids}
+        if tasks:
+            await asyncio.wait(tasks.values())
+        return [hand_id for hand_id, task in tasks.items() if not task.result()]
+
+    def _stopping(self, hand_id: str) -> asyncio.Task[bool]:
+        if release := self._releases.get(hand_id):  # which may wait for a stop itself
+            return self._group.create_task(_went_well(release))
+        if hand_id not in self._stops:
+            self.gate.note("stop", hand=hand_id)
+            task = self._stops[hand_id] = self._group.create_task(self._stop(hand_id))
+            task.add_done_callback(lambda _: self._stops.pop(hand_id))
+        return self._stops[hand_id]
+
+    async def _stop(self, hand_id: str) -> bool:
+        await self._maker.stop(hand_id)
+        keeper = self.keepers.pop(hand_id, None)
+        await self.saves.end(hand_id)
+        if keeper is None:
+            return True  # not made, or dead already
+        self._tasks.pop(hand_id).cancel()
+        dead = await keeper.stop()
+        log.warning("hand stopped by the machine's owner", extra={"hand_id": hand_id, "dead": dead})
+        return dead
+
     async def _try_to_end(self, row: HandRow) -> Exception | None:
         try:
             await self._end(row)
@@ -176,6 +208,8 @@ class Inventory:
         return None
 
     async def _end(self, row: HandRow) -> None:
+        if stop := self._stops.get(row.hand_id):
+            await asyncio.wait({stop})
         await self._maker.stop(row.hand_id)
         keeper = self.keepers.pop(row.hand_id, None)
         await self.saves.end(row.hand_id)
@@ -193,13 +227,17 @@ class Inventory:
         self.saves.detach()
         for task in self._tasks.values():
             task.cancel()
-        if releases := set(self._releases.values()):
-            _, left = await asyncio.wait(releases, timeout=_END_LIMIT)
+        if ending := {*self._releases.values(), *self._stops.values()}:
+            _, left = await asyncio.wait(ending, timeout=_END_LIMIT)
             for late in left:
                 late.cancel()
         for keeper in self.keepers.values():
             await keeper.detach()
         await self._remains.close()
+
+
+async def _went_well(release: asyncio.Task[Exception | None]) -> bool:
+    return await asyncio.shield(release) is None
 
 
 @asynccontextmanager

@@ -36,6 +36,7 @@ from hands.spool import Spool
 
 log = logging.getLogger(__name__)
 
+STOPPED = "the machine's owner stopped it"
 _REAP_LIMIT = 1.5
 """Seconds to clean up after a dead hand before its calls are called lost, within 2."""
 
@@ -140,6 +141,26 @@ class Keeper:
         dead = ended or await self._remains.reap(self._type, self.hand_id)
         # Not before: it would be said of what still runs.
         self._settle_open(lambda _: results.released(dead=dead), left)
+
+    async def stop(self) -> bool:
+        """End the hand as its machine's owner says, and all it started; whether all is dead.
+
+        It is lost then: its calls are interrupted, and their results wait for whoever asks.
+        """
+        if self._lost:
+            await self._bury(None)
+            return True
+        try:
+            await self._hand.release()
+        except Exception as error:  # lost, or its type's own bug
+            log.warning("hand ended from outside", extra={"why": str(error)}, exc_info=True)
+        left = await self._remains.left(self._type, self.hand_id)
+        dead = await self._remains.reap(self._type, self.hand_id)
+        self._settle_open(lambda running: results.stopped(began=running.began), left)
+        reason = STOPPED if dead else f"{STOPPED}; {RESISTS}"
+        self._journal.lost(self.hand_id, reason)
+        await self._hand.detach()
+        return dead
 
     async def detach(self) -> None:
         """Leave the hand running; the daemon ends."""

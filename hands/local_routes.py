@@ -1,5 +1,6 @@
-"""What the local socket is asked: how the daemon stands, and to drain it."""
+"""What the local socket is asked: how the daemon stands, to drain it, and to stop hands."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ from hands.inventory import Inventory
 from hands.local_http import Answer, Handler, Request
 from hands.status import Standing
 
+_STOP_WAIT = 3.0
+"""Seconds to wait for hands to end; whoever asked may ask again."""
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -21,8 +24,24 @@ def routes(standing: Standing) -> dict[str, Handler]:
         "GET /metrics": lambda _: Answer(metrics.text(standing).encode(), kind=_PROMETHEUS),
         "GET /status": lambda _: Answer.json(standing.row()),
         "GET /hands": lambda _: Answer.json({"hands": hand_rows(inventory_of(standing))}),
+        "POST /stop": lambda request: _stop(request, inventory_of(standing)),
         "POST /drain": lambda request: _drain(request, inventory_of(standing)),
     }
+
+
+async def _stop(request: Request, inventory: Inventory) -> Answer:
+    asked: Mapping[str, Any] = request.fields(hand_id=str, all=bool)
+    there = [row["hand_id"] for row in hand_rows(inventory)]
+    named = asked.get("hand_id")
+    if bool(asked.get("all")) == bool(named):
+        raise refuse(Reason.INVALID_FIELD, "give `hand_id`, or `all`: true", field="hand_id")
+    if named and named not in there:
+        raise refuse(Reason.HAND_NOT_FOUND, f"no hand {named!r} runs here", action="see GET /hands")
+    chosen = [named] if named else there
+    stopping = asyncio.create_task(inventory.stop(chosen))
+    done, _ = await asyncio.wait({stopping}, timeout=_STOP_WAIT)  # what takes longer goes on
+    resist = stopping.result() if done else []
+    return Answer.json({"hands": chosen, "done": bool(done), "resist": resist})
 
 
 def inventory_of(standing: Standing) -> Inventory:

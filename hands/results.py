@@ -89,6 +89,13 @@ def released(*, dead: bool) -> Result:
     return interrupted("its hand was released; what it started resists, and may still run")
 
 
+def stopped(*, began: bool) -> Result:
+    """The machine's owner stopped the hand around the call, or before it began."""
+    if began:
+        return interrupted("the machine's owner stopped its hand")
+    return cancelled("before it started, as the machine's owner stopped its hand")
+
+
 def interrupted(reason: str) -> Result:
     """The daemon or the machine died around the call."""
     text = f"[interrupted: {reason}; this call may have partly happened]"
