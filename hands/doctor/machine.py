@@ -56,8 +56,8 @@ def groups(pid: int | None) -> list[Row]:
     """Whether hands' memory, processes and processors can be limited, as seen from a process."""
     proc = Path("/proc", str(pid)) if pid else Path("/proc/self")
     whose = "the daemon" if pid else "this command"
-    found = cgroups.seen(proc)
-    can = sorted(name for name, base in found.items() if _may_make(name, base))
+    with cgroups.only_looking():
+        can = sorted(cgroups.bases(proc))
     lacking = sorted({"memory", "pids", "cpu"} - set(can))
     if not lacking:
         return [ok("cgroups", f"{', '.join(can)} can be limited, as {whose} stands")]
@@ -123,9 +123,10 @@ async def _probe(entry: EntryPoint, subject: Subject) -> list[Row]:
     except ImportError as error:
         action = f"if it is wanted here: pip install 'carpal[{entry.name}]'"
         return [skip(target, f"left out: {error}", action)]
-    if isinstance(made, Preparing):
-        await made.prepare()
-    health = await made.probe()
+    with cgroups.only_looking():
+        if isinstance(made, Preparing):
+            await made.prepare()
+        health = await made.probe()
     return [probed(target, health)]
 
 
@@ -138,18 +139,6 @@ def probed(target: str, health: Health) -> Row:
     if health.broken:
         return fail(target, "it can make no hands", reason)
     return warn(target, "it starts", reason)
-
-
-def _may_make(name: str, base: cgroups.Base) -> bool:
-    """As the daemon looks at it, without a change: what it would have to enable counts as there."""
-    if not os.access(base.folder, os.W_OK):
-        return False
-    if base.version == 1:
-        return True
-    try:
-        return name in (base.folder / "cgroup.controllers").read_text().split()
-    except OSError:
-        return False
 
 
 def _allow(why: str) -> str:

@@ -10,7 +10,8 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +26,9 @@ _STALE = 3600.0
 """Seconds after which an empty group is nobody's that is just being made."""
 _DAEMON = "carpald"
 """In version 2 a group that has groups holds no processes: the daemon moves into this one."""
+
+
+_only_looks: ContextVar[bool] = ContextVar("_only_looks", default=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,16 @@ def name_of(folder: Path) -> str:
 def bases(proc: Path = Path("/proc/self")) -> dict[str, Base]:
     """Where groups may be made, by controller; only those where they can."""
     return {name: base for name, base in seen(proc).items() if _usable(name, base)}
+
+
+@contextlib.contextmanager
+def only_looking() -> Iterator[None]:
+    """In the block `bases` makes way for nothing: what a daemon may change counts as changed."""
+    token = _only_looks.set(True)
+    try:
+        yield
+    finally:
+        _only_looks.reset(token)
 
 
 def seen(proc: Path = Path("/proc/self")) -> dict[str, Base]:
@@ -99,6 +113,8 @@ def _delegated(name: str, folder: Path) -> bool:
     control = folder / "cgroup.subtree_control"
     if name in _words(control):
         return True
+    if _only_looks.get():
+        return os.access(control, os.W_OK)
     with contextlib.suppress(OSError):
         control.write_text(f"+{name}")
     if name in _words(control):

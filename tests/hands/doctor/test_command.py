@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from hands.cli_doctor import parse_hold
+from hands.journal import Journal
 from tests.command import Command
 from tests.hands.doctor.conftest import Lone, Patient
 from tests.hands.test_status import until as linked
@@ -92,7 +94,9 @@ def theirs(lone: Lone) -> Iterator[Path]:
     """The state folder of an ordinary user's daemon."""
     with tempfile.TemporaryDirectory(prefix="carpal-user-", dir="/tmp") as name:
         state = Path(name) / "state"
-        shutil.copytree(lone.state, state)
+        with closing(Journal(lone.files.journal, "d")):  # as a daemon has it that runs
+            shutil.copytree(lone.state, state)
+        (state / "hand" / "journal.db-shm").unlink()
         if os.geteuid() == 0:
             for path in (Path(name), state, *state.rglob("*")):
                 os.chown(path, _USER, _USER)
@@ -104,7 +108,7 @@ def test_an_ordinary_user_is_told_of_its_own_daemon_and_of_no_other(
 ) -> None:
     rows = _as_anyone(theirs)
     assert rows["user"]["verdict"] == rows["files"]["verdict"] == "ok", rows
-    assert rows["identity"]["verdict"] == "ok"
+    assert rows["identity"]["verdict"] == rows["journal"]["verdict"] == "ok"
     if os.geteuid() == 0:
         rows = _as_anyone(lone.state)
         assert rows["user"]["verdict"] == "fail"
@@ -119,6 +123,7 @@ async def test_root_is_told_whose_daemon_it_looks_at_and_leaves_nothing_of_its_o
     ran = await command("hand", "doctor", "--json", "--state-dir", str(theirs))
     rows = rows_of(ran.stdout)
     assert (rows["user"]["verdict"], rows["files"]["verdict"]) == ("warn", "ok")
+    assert rows["journal"]["verdict"] == "ok"
     assert f"sudo -u {_USER}" in rows["user"]["action"]
     assert {path.stat().st_uid for path in theirs.rglob("*")} == {_USER}
 

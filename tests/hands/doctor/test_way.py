@@ -23,7 +23,7 @@ from carpal.v1 import enrollment_pb2 as pb
 from carpal.v1 import enrollment_pb2_grpc, vault_pb2
 from hands.app import HandConfig
 from hands.doctor import brain as asking_brain
-from hands.doctor import unclocked
+from hands.doctor import stream, unclocked
 from hands.doctor.rows import Verdict
 from hands.doctor.subject import Subject, utc_now
 from hands.leaving import who_asks
@@ -32,6 +32,7 @@ from tests.fault_proxy import fault_proxy
 from tests.hands.doctor.conftest import Patient
 from tests.hands.doctor.idle_proxy import idle_proxy
 from tests.hands.fake_brain import brain, serving
+from tests.hands.place import until
 from tests.pace import SCALE
 from tests.pki import Pki
 from tests.tls_ca import Authority
@@ -230,6 +231,26 @@ async def test_a_stream_that_is_cut_for_its_age_is_told_and_let_live_it_is_well(
         await patient.fails(target, "though it was not silent", **changes)
         path.age = 3600
         await patient.cured(target, **changes)
+
+
+async def test_a_path_that_swallows_what_is_held_on_it_is_told_though_nothing_is_cut(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_ANSWER", 1.0 * SCALE)
+    loaded = patient.subject.loaded()
+    assert loaded is not None
+    async with fault_proxy(patient.brain.address) as path:
+        subject = replace(patient.subject, hold=1.0 * SCALE, scale=0.05 * SCALE)
+        holding = asyncio.create_task(stream.held(subject, loaded, path.address))
+        for number in (1, 2):
+            await path.connected(number, 10 * SCALE)
+        await until(
+            lambda: min(one.down.passed for one in path.connections) > 2_000, "no handshakes"
+        )
+        path.blackhole()
+        row = await holding
+    assert row.verdict is Verdict.FAIL, row.text()
+    assert "nothing comes through" in row.detail
 
 
 async def test_a_stream_is_held_only_when_asked_for(patient: Patient) -> None:

@@ -43,6 +43,26 @@ def _kernel(folder: Path, name: str, *files: str) -> Path:
     return group
 
 
+def test_who_only_looks_makes_way_for_nothing_and_is_told_what_could_be_had(tmp_path: Path) -> None:
+    proc, group = tmp_path / "proc", tmp_path / "group"
+    proc.mkdir()
+    group.mkdir()
+    (proc / "mountinfo").write_text(f"30 24 0:26 / {group} rw - cgroup2 cgroup2 rw\n")
+    (proc / "cgroup").write_text("0::/\n")
+    (group / "cgroup.controllers").write_text("memory pids")
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+    control = group / "cgroup.subtree_control"
+    control.write_text("")
+    with cgroups.only_looking():
+        assert sorted(cgroups.bases(proc)) == ["memory", "pids"]
+    assert control.read_text() == ""
+    assert sorted(path.name for path in group.iterdir()) == [
+        *("cgroup.controllers", "cgroup.procs", "cgroup.subtree_control"),
+    ]
+    cgroups.bases(proc)
+    assert control.read_text() != "", "who does not only look makes way"
+
+
 def test_limits_are_written_as_version_2_has_them(tmp_path: Path) -> None:
     group = _kernel(tmp_path, "g", "memory.max", "memory.swap.max", "pids.max", "cpu.max")
     base = Base(tmp_path, tmp_path, 2)
