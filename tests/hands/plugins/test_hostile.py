@@ -1,15 +1,24 @@
 """A plugin that is slow, crashes, floods, answers wrongly, lies or hangs harms no other hand."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from carpal.errors import CarpalError
+from carpal.server import serve_locally
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
+from carpal.v1 import hand_pb2_grpc
 from hands.builtin.supervised import Pulse
+from hands.conformance.run import judge
+from hands.conformance.subject import subject_at
+from hands.conformance.suite import CHECKS
+from hands.service import HandService
+from hands.serving import HandServicer
 from tests.hands.place import PATIENCE, Place
 from tests.hands.plugins.written import LIMIT, Plugins, Steady, probe
 from tests.pace import SCALE
@@ -335,3 +344,28 @@ async def test_a_hand_whose_release_goes_wrong_is_ended_all_the_same(plugins: Pl
             assert not place.inventory.folder_of(hand).exists()
 
         await at_once([lambda n=name: ends(n) for name in RELEASES])  # type: ignore[misc]
+
+
+async def test_one_that_claims_what_it_cannot_is_found_out_by_the_checks_and_told_what_to_change(
+    plugins: Plugins,
+) -> None:
+    boasts = GOOD.replace("    @tool()", "    capabilities = ('visual',)\n    @tool()")
+    (check,) = [one for one in CHECKS if one.name == "tools_of_capabilities"]
+    async with plugins.place(plugins.write("it", boasts)) as place, serving(place) as socket:
+        verdict = await judge(check, await subject_at(socket, "it", {}), SCALE)
+    assert verdict.verdict == "fail"
+    assert verdict.detail == "missing of visual: ['screenshot'], not []"
+    assert verdict.change.startswith("Add the tools that are missing, or take the capability out")
+
+
+@asynccontextmanager
+async def serving(place: Place) -> AsyncIterator[Path]:
+    """The socket of a server of a place's service."""
+    servicer = HandServicer(HandService(place.inventory, "d", "check"))
+    # Short: a socket's address holds 107 bytes, and the folders of tests are deep.
+    with tempfile.TemporaryDirectory(prefix="carpal-") as folder:
+        socket = Path(folder) / "socket"
+        async with serve_locally(
+            socket, lambda server: hand_pb2_grpc.add_HandServicer_to_server(servicer, server)
+        ):
+            yield socket
