@@ -83,6 +83,11 @@ class Steps:
         if not isinstance(self._harness, Generator | AsyncGenerator):
             raise self._at_fault(f"it is no generator but a {type(self._harness).__name__}")
 
+    @property
+    def at_once(self) -> bool:
+        """Whether it decides in no time, from what the transcript has."""
+        return isinstance(self._harness, Generator)
+
     async def next(self, result: Any = None) -> Effect:
         """The next effect, given the result of the last one. HARNESS_FAILED for all else."""
         harness = self._harness

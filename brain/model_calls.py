@@ -82,7 +82,9 @@ class ModelCalls:
         request_id = new_id("sevt")
         start = await self._start(effect, body, reserve)
         point("brain.request.before_started")
-        await self._driver.append(New("span.model_request_start", start, id=request_id))
+        started = await self._driver.append_unseen(
+            New("span.model_request_start", start, id=request_id)
+        )
         if given and effect.purpose == "reply":
             self._before = request_id, effect.request
         point("brain.request.started")
@@ -98,6 +100,7 @@ class ModelCalls:
         call = self._model.call(effect.request, delta, effect.provider)
         answer = await self._driver.unless(lambda t: t.interrupted > effect.through, call)
         self._answering()
+        await self._driver.until(lambda t: t.head >= started)
         if answer is None:
             answer = _INTERRUPTED
         if isinstance(answer, Failed):

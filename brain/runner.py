@@ -114,11 +114,8 @@ class Runner:
         opening = [] if transcript.running else [New("session.status_running", {})]
         if transcript.harness != (name, kind.version):
             opening.append(New("context.harness", {"name": name, "version": kind.version}))
-        opening += await self._unless_interrupted(self._learn_tools(transcript)) or []
-        if opening:
-            await self._driver.append(*opening)
-        if names := unknown_names(transcript):
-            await self._driver.append(_no_tools(names))
+        tools = await self._unless_interrupted(self._learn_tools(transcript)) or []
+        steps = harness.Steps(name, kind, transcript)
         models = ModelCalls(
             self._driver,
             self._hub,
@@ -126,9 +123,15 @@ class Runner:
             f"{name}/{kind.version}",
             answering=self._underway.set,
         )
-        steps = harness.Steps(name, kind, transcript)
         restraint = Restraint(time.monotonic())
         try:
+            # That the turn begins is one group with its first request, where nothing comes
+            # between: one wait less for the disk before the model is asked.
+            self._driver.hold(*opening, *tools)
+            if tools or transcript.saves or not steps.at_once or transcript.models.of_last_turn():
+                await self._driver.append_held()
+            if names := unknown_names(transcript):
+                await self._driver.append(_no_tools(names))
             await self._saves.settle()
             effect = await steps.next()
             while not isinstance(effect, Finish):
@@ -209,6 +212,7 @@ class Runner:
     async def _perform(self, effect: Effect, models: ModelCalls) -> object:
         self._driver.check_lease()
         if not isinstance(effect, CallModel):
+            await self._driver.append_held()
             self._underway.set()
         match effect:
             case CallModel():

@@ -57,6 +57,8 @@ class Driver:
         self._stub = stub
         self._appender = appender
         self._changed = asyncio.Condition()
+        self._held: list[New] = []
+        """What stands before the next events that are appended, in their group."""
         self._head = head
         self._waking = Waking(stub, session_id, inherited=inherited, imported_to=imported_to)
 
@@ -94,10 +96,27 @@ class Driver:
         Refuses when the lease is over: what it would say may be untrue by
         the time it is written.
         """
-        self.check_lease()
-        last = await self._appender.append(self.session_id, events, self.lease.epoch, wake=wake)
+        last = await self.append_unseen(*events, wake=wake)
         await self.until(lambda t: t.head >= last)
         return last
+
+    async def append_unseen(self, *events: New, wake: bool = False) -> int:
+        """As `append`, but it may take another moment until the transcript has it."""
+        self.check_lease()
+        group, self._held = [*self._held, *events], []
+        return await self._appender.append(self.session_id, group, self.lease.epoch, wake=wake)
+
+    def hold(self, *events: New) -> None:
+        """Have these stand before what is appended next, in one group with it.
+
+        For what nobody decides by until then: the transcript does not have it yet.
+        """
+        self._held += events
+
+    async def append_held(self) -> None:
+        """Append what is held, if anything is."""
+        if self._held:
+            await self.append()
 
     async def checkpoint(self, through: int) -> dict[str, Any] | None:
         """The fold of the log up to a cut, for its event; None when it would be too large.

@@ -100,6 +100,11 @@ class Standing:
             case "context.fallback_model":
                 self.fallback = True
 
+    def of_last_turn(self) -> bool:
+        """Whether there is anything that a turn forgets as it begins."""
+        soft = self.fallback, self.overloaded, self.struck, self.pauses
+        return any((*soft, self.tries, self.failure, self.gave_up))
+
     def _told(self, data: Mapping[str, Any]) -> None:
         """A failure was said; it may have been the turn's last."""
         if self.failure is not None and data["error"].get("type") == self.failure.kind:

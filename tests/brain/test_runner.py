@@ -1,13 +1,13 @@
 """A drive: intent before, outcome after, and no event that is not true."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import pytest
 
 from brain import harness
-from brain.effects import Effect, Emit, Finish, HarnessType, Provision, ReadEvents, Sleep
+from brain.effects import Effect, Emit, Failed, Finish, HarnessType, Provision, ReadEvents, Sleep
 from brain.runner import Runner
 from brain.session.entries import New
 from brain.session.transcript import Transcript
@@ -68,6 +68,64 @@ async def test_without_work_nothing_is_appended(driven: Stage, model: Said) -> N
     before = await driven.kinds()
     assert await run(driven, model) == len(before)
     assert (await driven.kinds(), model.asked) == (before, 1)
+
+
+@pytest.fixture
+def groups(driven: Stage, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The types of each group that is appended."""
+    found: list[list[str]] = []
+    append = driven.driver._appender.append
+
+    async def noted(session_id: str, events: Sequence[New], epoch: int, **more: Any) -> int:
+        found.append([event.type for event in events])
+        return await append(session_id, events, epoch, **more)
+
+    monkeypatch.setattr(driven.driver._appender, "append", noted)
+    return found
+
+
+async def say_more(driven: Stage) -> int:
+    """A further message; the log's head with it."""
+    said = {"content": [{"type": "text", "text": "more"}]}
+    await emit(driven.sessions, "sesn_1", "user.message", said)
+    await driven.driver.until(lambda t: t.wants_model())
+    return driven.driver.transcript.head
+
+
+async def test_that_a_turn_begins_is_one_group_with_its_first_request(
+    driven: Stage, model: Said, groups: list[list[str]]
+) -> None:
+    await run(driven, model)
+    groups.clear()
+    head = await say_more(driven)
+    await run(driven, model)
+    assert groups[0] == ["session.status_running", "span.model_request_start"]
+    start = (await driven.datas())[head + 1]
+    assert start["through"] == head, "the request answers what was there, and is made of no more"
+
+
+async def test_a_turn_that_calls_no_model_says_that_it_began_before_it_says_that_it_ended(
+    driven: Stage, model: Said
+) -> None:
+    await run(driven, model)
+    await driven.driver.append(New("session.updated", {"limits": {"model_requests": 1}}))
+    await say_more(driven)
+    await run(driven, model)
+    assert (await driven.kinds())[-2:] == ["session.status_running", "session.status_idle"]
+    assert model.asked == 1
+
+
+async def test_a_turn_after_one_that_failed_is_begun_before_anything_is_decided(
+    driven: Stage, model: Said, groups: list[list[str]]
+) -> None:
+    model.replies = [Failed("model_overloaded_error", "busy", retryable=False)]
+    await run(driven, model)
+    assert driven.driver.transcript.models.of_last_turn()
+    groups.clear()
+    head = await say_more(driven)
+    await run(driven, model)
+    assert groups[:2] == [["session.status_running"], ["span.model_request_start"]]
+    assert (await driven.datas())[head + 1]["through"] == head + 1
 
 
 async def test_tools_are_told_once_and_again_when_they_change(driven: Stage, model: Said) -> None:

@@ -21,6 +21,18 @@ async def test_what_is_appended_is_in_the_transcript_when_append_returns(driven:
     assert last == driven.driver.transcript.head == before + 2
 
 
+async def test_what_is_held_stands_right_before_what_is_appended_next_and_there_once(
+    driven: Stage,
+) -> None:
+    before = await driven.kinds()
+    driven.driver.hold(New("session.status_running", {}))
+    assert await driven.kinds() == before
+    last = await driven.driver.append(New("session.status_idle", {}))
+    await driven.driver.append_held()
+    assert await driven.kinds() == [*before, "session.status_running", "session.status_idle"]
+    assert last == len(before) + 2 == driven.driver.transcript.head
+
+
 async def test_nothing_is_appended_past_the_lease(driven: Stage) -> None:
     before = await driven.kinds()
     driven.driver.lease.lost.set()

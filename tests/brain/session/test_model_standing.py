@@ -114,3 +114,23 @@ def test_pauses_in_a_row_are_counted() -> None:
     pause = replied("pause_turn")
     assert fold(pause, pause).pauses == 2
     assert fold(pause, replied("tool_use"), pause).pauses == 1
+
+
+@pytest.mark.parametrize(
+    ("events", "left"),
+    [
+        ([RUNNING, replied(), ("session.status_idle", {})], False),
+        ([RUNNING, replied("pause_turn")], True),
+        ([RUNNING, failed(kinds.FAILED)], True),
+        ([RUNNING, failed(kinds.OVERLOADED), ("context.fallback_model", {})], True),
+        ([("context.feature_missing", {"provider": "p", "feature": "thinking"})], False),
+    ],
+)
+def test_what_a_turn_forgets_as_it_begins_is_known_before(
+    events: list[tuple[str, dict[str, Any]]], left: bool
+) -> None:
+    standing = fold(*events)
+    assert standing.of_last_turn() == left
+    begun = fold(*events, RUNNING)
+    assert (standing == begun) == (not left)
+    assert not begun.of_last_turn()
