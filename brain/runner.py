@@ -111,6 +111,7 @@ class Runner:
     async def _loop(self, transcript: Transcript) -> Done:
         name = transcript.agent.get("harness") or harness.DEFAULT
         kind = harness.load(name)
+        self._driver.fold.ours &= harness.is_ours(kind)
         opening = [] if transcript.running else [New("session.status_running", {})]
         if transcript.harness != (name, kind.version):
             opening.append(New("context.harness", {"name": name, "version": kind.version}))

@@ -16,7 +16,8 @@ from brain.hands.housekeeping import idle_hands
 from brain.models.model import Model
 from brain.runner import Runner
 from brain.session.driver import Driver
-from brain.session.leases import Lease, LeaseKeeper
+from brain.session.folds import Folds
+from brain.session.leases import Lease, LeaseKeeper, Log
 from brain.session.log import Appender
 from brain.session.watch import WatchHub
 from brain.text import clean
@@ -65,6 +66,7 @@ class Scheduler:
         self._model = model
         self._hand_idle = hand_idle
         self._driving: dict[str, asyncio.Task[None]] = {}
+        self._folds = Folds()
         self._again: set[str] = set()
         """Sessions offered once more while they were driven."""
         self._stopping = False
@@ -117,10 +119,11 @@ class Scheduler:
     async def _take(self, session_id: str) -> None:
         async with self._slots, AsyncExitStack() as starting:
             await starting.enter_async_context(self._starting)
-            taken = await self._acquire(session_id)
+            kept = self._folds.take(session_id)
+            taken = await self._acquire(session_id, kept.transcript.head if kept else 0)
             if taken is None:
                 return
-            lease, info = taken
+            lease, info, log = taken
             driver = Driver(
                 session_id,
                 info.workspace,
@@ -129,8 +132,10 @@ class Scheduler:
                 self._appender,
                 inherited=max(info.forked_at, info.imported_to),
                 imported_to=info.imported_to,
-                head=info.head.position,
+                log=log,
+                kept=kept,
             )
+            del kept, log
             try:
                 processed, wake_in = await _while_held(
                     driver, self._drive(driver, info.head.position, starting)
@@ -146,15 +151,21 @@ class Scheduler:
             except BaseException as raised:  # noqa: BLE001 - the top of a drive: it ends in the log
                 await self._failed(lease, info, only_error(raised))
             else:
+                self._folds.keep(session_id, driver.fold)
                 await self._keeper.release(lease, processed=processed, wake_in=wake_in)
 
-    async def _acquire(self, session_id: str) -> tuple[Lease, types_pb2.SessionInfo] | None:
-        """Its lease; None when another brain has it, or it needs none any more."""
+    async def _acquire(
+        self, session_id: str, after: int
+    ) -> tuple[Lease, types_pb2.SessionInfo, Log] | None:
+        """Its lease, with the log above a position, if that is short.
+
+        None when another brain has it, or it needs none any more.
+        """
         backoff = Backoff(0.1, 2.0)
         tries = 0
         while tries < _TRIES:
             try:
-                return await self._keeper.acquire(f"session/{session_id}")
+                return await self._keeper.acquire_session(session_id, after)
             except Exhausted as error:
                 # Its disk is full. It goes on and offers nothing anew when there is room.
                 log.info("not taken yet", extra={"session": session_id, "error": str(error)})

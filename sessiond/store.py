@@ -190,6 +190,9 @@ class Reader(Protocol):
     def slice(self, session: SessionRow, query: SliceQuery) -> Slice:
         """Events of a session, as it was read in the same snapshot. Costs the slice."""
 
+    def redacted(self, session: SessionRow, upto: int) -> int:
+        """How many events of a log up to a position, inherited ones too, have lost their data."""
+
     def page(
         self,
         workspace: str,

@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar
 
 from brain.session.entries import Entry, New
-from brain.session.leases import Lease
-from brain.session.log import Appender, tail
+from brain.session.folds import Fold, goes_on
+from brain.session.leases import Lease, Log
+from brain.session.log import Appender, tail, told
 from brain.session.store_reads import keep_blob, read_events
 from brain.session.transcript import Transcript
 from brain.session.waking import Waking
@@ -45,13 +46,16 @@ class Driver:
         *,
         inherited: int = 0,
         imported_to: int = 0,
-        head: int = 0,
+        log: Log | None = None,
+        kept: Fold | None = None,
     ) -> None:
-        """`head`: of the log, as far as is known; the rest as `Waking` has it."""
+        """`log`: what the lease came with; `kept`: a fold of it up to there, this driver's now.
+
+        The rest is as `Waking` has it.
+        """
         self.session_id = session_id
         self.workspace = workspace
         self.lease = lease
-        self.transcript = Transcript(inherited)
         self.started_at = 0
         """The log's head when this driver took over."""
         self._stub = stub
@@ -59,18 +63,39 @@ class Driver:
         self._changed = asyncio.Condition()
         self._held: list[New] = []
         """What stands before the next events that are appended, in their group."""
-        self._head = head
+        self._log = log
         self._waking = Waking(stub, session_id, inherited=inherited, imported_to=imported_to)
+        self.fold = Fold(inherited)
+        if kept is not None and kept.transcript.inherited == inherited:
+            self.fold = kept
+
+    @property
+    def transcript(self) -> Transcript:
+        """The log, folded as far as it came."""
+        return self.fold.transcript
 
     async def follow(self) -> None:
         """Feed the transcript; runs until cancelled."""
-        self.transcript = await self._waking.transcript(self._head)
-        async for entries, _ in tail(self._stub, self.session_id, self.transcript.head):
-            if entries:
+        counted = await self._begin()
+        async for events, _ in tail(self._stub, self.session_id, self.transcript.head):
+            if events:
                 async with self._changed:
-                    for entry in entries:
-                        self.transcript.apply(entry)
+                    self.fold.take(events, counted)
                     self._changed.notify_all()
+
+    async def _begin(self) -> int:
+        """Begin with what is known; up to where redactions are counted with it."""
+        log, self._log = self._log, None
+        if log is None:
+            return 0
+        if goes_on(self.fold, log):
+            async with self._changed:
+                self.fold.take(map(told, log.events or ()), log.head.position)
+                self._changed.notify_all()
+        else:
+            self.fold = Fold.woken(await self._waking.transcript(log.head.position))
+        self.fold.redacted = log.redacted
+        return log.head.position
 
     async def until(self, holds: Callable[[Transcript], bool]) -> None:
         """Wait until something is true of the transcript."""

@@ -8,7 +8,8 @@ held through a lease stops `MARGIN` before that.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 
 from carpal.backoff import Backoff
 from carpal.client import rpc_errors
@@ -45,6 +46,19 @@ class Lease:
         self._deadline = asked + seconds
 
 
+@dataclass(frozen=True)
+class Log:
+    """What a session's lease came with of its log, as it was in that instant."""
+
+    after: int
+    """Where `events` begin."""
+    events: Sequence[types_pb2.Event] | None
+    """All above `after`, up to the head; None when they are too many."""
+    head: types_pb2.ChainHead
+    redacted: int
+    """How many events up to the head are redacted."""
+
+
 class LeaseKeeper:
     """Acquires leases and renews all that are held, together, every third of a term."""
 
@@ -75,13 +89,30 @@ class LeaseKeeper:
             workspace=workspace,
             attributes=attributes or {},
         )
+        lease, answer = await self._ask(request)
+        return lease, answer.session
+
+    async def acquire_session(
+        self, session_id: str, after: int
+    ) -> tuple[Lease, types_pb2.SessionInfo, Log]:
+        """Take a session's lease, with its log above a position, if that is short."""
+        request = session_pb2.AcquireLeaseRequest(
+            resource=f"session/{session_id}", address=self.address, events_after=after
+        )
+        lease, answer = await self._ask(request)
+        events = answer.events if answer.events_whole else None
+        return lease, answer.session, Log(after, events, answer.session.head, answer.redacted)
+
+    async def _ask(
+        self, request: session_pb2.AcquireLeaseRequest
+    ) -> tuple[Lease, session_pb2.AcquireLeaseResponse]:
         request.term.FromMilliseconds(int(self.term * 1000))
         asked = time.monotonic()
         with rpc_errors("sessiond"):
             answer = await self._stub.AcquireLease(request, timeout=self.term)
         lease = Lease(answer, asked)
         self._hold(lease)
-        return lease, answer.session
+        return lease, answer
 
     async def release(
         self,

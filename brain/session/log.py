@@ -52,6 +52,17 @@ class _Waiting:
     done: "asyncio.Future[int]"
 
 
+@dataclass(frozen=True)
+class Told:
+    """An event as sessiond told it: what it says, and what tells it from any other."""
+
+    entry: Entry
+    hash: bytes
+    """Chained over all before it."""
+    size: int
+    """Bytes of its data."""
+
+
 class Appender:
     """Appends groups and waits until they are durable."""
 
@@ -150,7 +161,7 @@ async def _write(
 
 async def tail(
     stub: "session_pb2_grpc.SessionAsyncStub", session_id: str, after: int = 0
-) -> AsyncIterator[tuple[list[Entry], bool]]:
+) -> AsyncIterator[tuple[list[Told], bool]]:
     """Events above `after`, then live ones, for ever; True once all old ones came.
 
     Reconnects and resumes from the last position seen.
@@ -163,10 +174,9 @@ async def tail(
             with rpc_errors("sessiond"):
                 async for answer in stream:
                     backoff.works()
-                    entries = [entry_of(event) for event in answer.events]
-                    if entries:
-                        after = entries[-1].position
-                    yield entries, answer.live
+                    if answer.events:
+                        after = answer.events[-1].position
+                    yield [told(event) for event in answer.events], answer.live
         except CarpalError as error:
             # Its certificate has a successor by now, which the next stream goes by.
             if not isinstance(error, Unreachable) and error.reason is not _EXPIRED:
@@ -174,6 +184,11 @@ async def tail(
         finally:
             stream.cancel()
         await asyncio.sleep(backoff.next())
+
+
+def told(event: types_pb2.Event) -> Told:
+    """An event with its data parsed, and its place in the chain."""
+    return Told(entry_of(event), event.hash, len(event.data))
 
 
 def entry_of(event: types_pb2.Event) -> Entry:

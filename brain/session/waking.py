@@ -49,13 +49,15 @@ class Waking:
         self._imported_to = imported_to
         self._base: Json | None = None
         """The newest checkpoint that is known to be good."""
+        self._looked = False
+        """Whether one was looked for: who goes on with a fold of its own had no need to."""
 
     async def transcript(self, head: int) -> Transcript:
         """What to follow the log from: the fold up to a cut, or nothing yet. `head` is the log's.
 
         A sessiond that does not answer now will when the log is followed.
         """
-        before = 0
+        before, self._looked = 0, True
         for _ in range(_LOOKED_AT if head > SHORT else 0):
             try:
                 found = await read_events(
@@ -104,6 +106,8 @@ class Waking:
 
         Reads the log from the checkpoint before, by `read`, and raises what that does.
         """
+        if not self._looked:
+            await self.transcript(through)
         fold = Transcript(self._inherited)
         if self._base is not None and self._base["through"] <= through:
             fold = restored(self._base, self._inherited)

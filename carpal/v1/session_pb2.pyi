@@ -852,6 +852,7 @@ class AcquireLeaseRequest(_message.Message):
     TAKEOVER_FIELD_NUMBER: _builtins.int
     WORKSPACE_FIELD_NUMBER: _builtins.int
     ATTRIBUTES_FIELD_NUMBER: _builtins.int
+    EVENTS_AFTER_FIELD_NUMBER: _builtins.int
     resource: _builtins.str
     """`session/<id>`, `brain/<name>` or `daemon/<name>`."""
     address: _builtins.str
@@ -860,6 +861,11 @@ class AcquireLeaseRequest(_message.Message):
     """Fence a live holder: for `daemon/…` and one's own `brain/…`."""
     workspace: _builtins.str
     """Workspace of a daemon; sessions have their own."""
+    events_after: _builtins.int
+    """For `session/…`: answer with the log above this position, if it is short. What the
+    caller folded up to there still holds if the first of these events chains over the
+    hash that it knows, and `redacted` is what it knows too.
+    """
     @_builtins.property
     def term(self) -> _duration_pb2.Duration:
         """0.5 s to 60 s; unset means 10 s."""
@@ -875,12 +881,15 @@ class AcquireLeaseRequest(_message.Message):
         takeover: _builtins.bool = ...,
         workspace: _builtins.str = ...,
         attributes: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        events_after: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["term", b"term"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_events_after", b"_events_after", "events_after", b"events_after", "term", b"term"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attributes", b"attributes", "resource", b"resource", "takeover", b"takeover", "term", b"term", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_events_after", b"_events_after", "address", b"address", "attributes", b"attributes", "events_after", b"events_after", "resource", b"resource", "takeover", b"takeover", "term", b"term", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__events_after: _TypeAlias = _typing.Literal["events_after"]  # noqa: Y015
+    _WhichOneofArgType__events_after: _TypeAlias = _typing.Literal["_events_after", b"_events_after"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__events_after) -> _WhichOneofReturnType__events_after | None: ...
 
 Global___AcquireLeaseRequest: _TypeAlias = AcquireLeaseRequest  # noqa: Y015
 
@@ -891,6 +900,15 @@ class AcquireLeaseResponse(_message.Message):
     LEASE_FIELD_NUMBER: _builtins.int
     TICKET_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    EVENTS_WHOLE_FIELD_NUMBER: _builtins.int
+    REDACTED_FIELD_NUMBER: _builtins.int
+    events_whole: _builtins.bool
+    """Whether `events` is all that there is."""
+    redacted: _builtins.int
+    """With `events_after`: how many events up to `session.head` are redacted by now. It never
+    falls, so while it is the same, none was that the caller knows.
+    """
     @_builtins.property
     def lease(self) -> _types_pb2.LeaseInfo: ...
     @_builtins.property
@@ -901,16 +919,25 @@ class AcquireLeaseResponse(_message.Message):
     def session(self) -> _types_pb2.SessionInfo:
         """For `session/…`: the session as it was in the same transaction."""
 
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Event]:
+        """All from above `events_after` to `session.head`, where that was asked for and is at most
+        200 events and 256 KiB; else none, and GetEvents or TailEvents have them.
+        """
+
     def __init__(
         self,
         *,
         lease: _types_pb2.LeaseInfo | None = ...,
         ticket: _types_pb2.SignedBytes | None = ...,
         session: _types_pb2.SessionInfo | None = ...,
+        events: _abc.Iterable[_types_pb2.Event] | None = ...,
+        events_whole: _builtins.bool = ...,
+        redacted: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "session", b"session", "ticket", b"ticket"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "session", b"session", "ticket", b"ticket"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "events_whole", b"events_whole", "lease", b"lease", "redacted", b"redacted", "session", b"session", "ticket", b"ticket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

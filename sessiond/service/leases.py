@@ -11,12 +11,12 @@ from carpal.v1.session_pb2_grpc import SessionServicer
 from sessiond import wire
 from sessiond.lane import Lane
 from sessiond.parts import Parts
-from sessiond.rows import LeaseRow, Needs, SessionRow
+from sessiond.rows import EventRow, LeaseRow, Needs, SessionRow, SliceQuery
 from sessiond.rules.append import may_see
 from sessiond.rules.leases import KINDS, Wanted, parse
 from sessiond.rules.runnable import Try
 from sessiond.rules.sessions import check_map
-from sessiond.store import Transaction
+from sessiond.store import Reader, Transaction
 from sessiond.tickets import Tickets
 
 RENEWALS = 1000
@@ -25,6 +25,8 @@ MERGED = 1000
 """Offers or lease changes in one message, at most."""
 MESSAGE_BYTES = 1024 * 1024
 """Of leases in one message, at most."""
+FIRST_EVENTS, FIRST_BYTES = 200, 256 * 1024
+"""Of a log, in the answer to whoever will drive its session."""
 
 
 class LeaseService(SessionServicer):
@@ -66,6 +68,8 @@ class LeaseService(SessionServicer):
         )
         if held.session is not None:
             response.session.CopyFrom(self._info(held.session, held.lease))
+            if request.HasField("events_after"):
+                await self._tell_log(held.session, request.events_after, response)
         return response
 
     async def RenewLease(
@@ -138,6 +142,32 @@ class LeaseService(SessionServicer):
             yield _offered(offers.take_now(MERGED))
             while True:
                 yield _offered(await offers.take(MERGED))
+
+    async def _tell_log(
+        self, session: SessionRow, after: int, response: pb.AcquireLeaseResponse
+    ) -> None:
+        """What the log has above a position, up to the session's head, if that is little."""
+        few = after <= session.head <= after + FIRST_EVENTS
+        query = SliceQuery(
+            low=min(after, session.head),
+            high=session.head + 1,
+            limit=FIRST_EVENTS,
+            max_bytes=FIRST_BYTES,
+        )
+
+        def read(reader: Reader) -> tuple[list[EventRow] | None, int]:
+            with reader.snapshot():
+                there = reader.session(session.session_id)
+                if there is None:  # the lease is over by now, and it was deleted
+                    return None, 0
+                found = reader.slice(there[0], query) if few else None
+                redacted = reader.redacted(there[0], session.head)
+            return None if found is None or found.more else found.events, redacted
+
+        events, response.redacted = await self._parts.readers.run(read)
+        if events is not None and sum(len(event.data) for event in events) <= FIRST_BYTES:
+            response.events_whole = True
+            response.events.extend([wire.event(event) for event in events])
 
     def _info(self, session: SessionRow, lease: LeaseRow | None) -> types_pb2.SessionInfo:
         return wire.session_info(session, lease, steady=self._parts.clock.steady())

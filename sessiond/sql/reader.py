@@ -38,6 +38,10 @@ _WITH_WORK = (
 )
 _LIVE = f"SELECT {LEASE_COLUMNS} FROM leases WHERE state = 0"  # noqa: S608 - our own names
 
+_REDACTED = (
+    "SELECT count(*) FROM redactions WHERE session = $1 AND position > $2 AND position <= $3"
+)
+
 _FEW_TYPES = 100
 """More are asked for by a subquery: a prefix may name as many as whoever appends likes."""
 
@@ -115,6 +119,14 @@ class SqlReader:
         if types is None:
             _check(len(events), max(0, high - low - 1))
         return Slice(events, session.head, more=False)
+
+    def redacted(self, session: SessionRow, upto: int) -> int:
+        """See `store.Reader`."""
+        count = 0
+        for number, above, last in _segments(session, newest_first=False):
+            found = self._connection.execute(_REDACTED, (number, above, min(last, upto)))
+            count += int(found[0][0])
+        return count
 
     def with_work(self) -> list[SessionRow]:
         """See `store.Reader`."""

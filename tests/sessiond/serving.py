@@ -68,10 +68,16 @@ class Serving:
         await self.parts.sweeper.act()
 
     async def lease(
-        self, session_id: str, brain: str = "brain-1", term: float = 10.0
+        self,
+        session_id: str,
+        brain: str = "brain-1",
+        term: float = 10.0,
+        events_after: int | None = None,
     ) -> pb.AcquireLeaseResponse:
         """Acquire a session's lease as a brain."""
-        request = pb.AcquireLeaseRequest(resource=f"session/{session_id}", address=f"{brain}:1")
+        request = pb.AcquireLeaseRequest(
+            resource=f"session/{session_id}", address=f"{brain}:1", events_after=events_after
+        )
         request.term.FromMilliseconds(int(term * 1000))
         return await (await self.brain(brain)).AcquireLease(request)
 

@@ -177,9 +177,9 @@ async def test_a_tail_gives_what_is_there_then_what_comes_and_goes_on_after_a_cu
     grew = asyncio.Condition()
 
     async def follow() -> None:
-        async for entries, _ in tail(cut, "sesn_1"):  # type: ignore[arg-type]
+        async for told, _ in tail(cut, "sesn_1"):  # type: ignore[arg-type]
             async with grew:
-                seen.extend(entry.position for entry in entries)
+                seen.extend(each.entry.position for each in told)
                 grew.notify_all()
 
     following = asyncio.create_task(follow())
@@ -226,8 +226,8 @@ async def test_a_tail_whose_certificate_ended_goes_on_with_the_next_one(sessions
             """Of what is over."""
 
     async with asyncio.timeout(WAIT):
-        async for entries, _live in tail(Ended(), "sesn_1"):  # type: ignore[arg-type]
-            assert entries
+        async for told, _live in tail(Ended(), "sesn_1"):  # type: ignore[arg-type]
+            assert told
             break
 
 

@@ -11,6 +11,7 @@ from brain.models.model import Reply
 from brain.runner import Runner
 from brain.session.driver import Driver
 from brain.session.entries import COMPACTED, New
+from brain.session.leases import Log
 from brain.session.log import Appender
 from brain.session.transcript import Transcript
 from brain.session.waking import SHORT, Waking
@@ -66,6 +67,11 @@ async def woken(driven: Stage, **which: int) -> Transcript:
     return await waking.transcript(driven.driver.transcript.head)
 
 
+def long_log(head: int) -> Log:
+    """What a lease says of a log that is too long to come with it."""
+    return Log(0, None, types_pb2.ChainHead(position=head), 0)
+
+
 async def last_cut(driven: Stage) -> dict[str, Any]:
     """The data of the newest cut."""
     kinds, datas = await driven.kinds(), await driven.datas()
@@ -82,7 +88,7 @@ async def test_a_cut_has_a_checkpoint_and_whoever_wakes_goes_on_from_it(driven: 
     stub, appender = await driven.sessions.brain(), driven.driver._appender
     lease = driven.driver.lease
     head = driven.driver.transcript.head
-    another = Driver("sesn_1", "default", lease, stub, appender, head=head)
+    another = Driver("sesn_1", "default", lease, stub, appender, log=long_log(head))
     following = asyncio.create_task(another.follow())
     async with asyncio.timeout(WAIT):
         await another.until(lambda t: t.head >= head)
@@ -141,7 +147,7 @@ async def test_a_session_that_is_woken_from_a_checkpoint_goes_on(driven: Stage) 
     await emit(driven.sessions, "sesn_1", "user.message", said)
     stub = await driven.sessions.brain()
     appender = Appender(stub)
-    another = Driver("sesn_1", "default", driven.driver.lease, stub, appender, head=head)
+    another = Driver("sesn_1", "default", driven.driver.lease, stub, appender, log=long_log(head))
     helpers = [asyncio.create_task(another.follow()), asyncio.create_task(appender.run())]
     async with asyncio.timeout(WAIT):
         await another.until(lambda t: t.head >= head)

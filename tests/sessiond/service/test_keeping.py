@@ -11,6 +11,7 @@ from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from carpal.verified import Verified
+from sessiond.service.leases import FIRST_BYTES, FIRST_EVENTS
 from tests.sessiond.desk import refused
 from tests.sessiond.service.test_sessions import ask, create, first
 from tests.sessiond.serving import WAIT, Serving, event
@@ -267,3 +268,61 @@ async def test_listing_by_labels_is_by_page_and_all_must_match(sessions: Serving
     await ask(ada, "DeleteSession", pb.DeleteSessionRequest(session_id="s3"))
     assert await listed(team="x") == (["s1"], "")
     assert await listed(team="y") == (["s5", "s4", "s2", "s0"], "")
+
+
+async def held(sessions: Serving, session_id: str, after: int | None) -> pb.AcquireLeaseResponse:
+    """A lease that is given up at once, and what came with it."""
+    answer = await sessions.lease(session_id, events_after=after)
+    release = pb.ReleaseLeaseRequest(
+        resource=answer.lease.resource,
+        epoch=answer.lease.epoch,
+        processed=answer.session.head.position,
+    )
+    await ask(await sessions.brain(), "ReleaseLease", release)
+    return answer
+
+
+async def test_a_lease_comes_with_what_the_log_has_above_a_position(five: Serving) -> None:
+    log = await events_of(five, "sesn_1")
+    for after in (0, 3, 5):
+        told = await held(five, "sesn_1", after)
+        assert list(told.events) == log[after:]
+        assert (told.events_whole, told.redacted) == (True, 0)
+    unasked = await held(five, "sesn_1", None)
+    assert (list(unasked.events), unasked.events_whole) == ([], False)
+    beyond = await held(five, "sesn_1", 99)
+    assert (list(beyond.events), beyond.events_whole) == ([], False)
+
+
+async def test_a_log_that_is_long_or_large_does_not_come_with_the_lease(five: Serving) -> None:
+    large = b'{"x": "' + b"x" * FIRST_BYTES + b'"}'
+    ada = await five.operator()
+    update = pb.EmitEventRequest(session_id="sesn_1", event=event("large", data=large))
+    await ask(ada, "EmitEvent", update)
+    for after, whole in ((0, False), (5, False), (6, True)):
+        assert (await held(five, "sesn_1", after)).events_whole == whole
+    events = [event(f"n{number}") for number in range(FIRST_EVENTS + 1)]
+    await ask(ada, "CreateSession", pb.CreateSessionRequest(session_id="long", events=events))
+    for after, count in ((0, 0), (1, FIRST_EVENTS), (FIRST_EVENTS + 1, 0)):
+        told = await held(five, "long", after)
+        assert (told.events_whole, len(told.events)) == (after > 0, count)
+
+
+async def test_a_lease_tells_how_much_of_the_log_is_redacted_of_a_fork_too(five: Serving) -> None:
+    ada = await five.operator()
+    fork = pb.ForkSessionRequest(source_session_id="sesn_1", position=3, session_id="fork")
+    await ask(ada, "ForkSession", fork)
+
+    async def told() -> tuple[int, int, int]:
+        ends = [await five.lease("sesn_1", events_after=after) for after in (0, 5)]
+        return (
+            ends[0].redacted,
+            ends[1].redacted,
+            (await five.lease("fork", events_after=3)).redacted,
+        )
+
+    assert await told() == (0, 0, 0)
+    for position, expected in ((2, (1, 1, 1)), (2, (1, 1, 1)), (4, (2, 2, 1))):
+        redact = pb.RedactEventRequest(session_id="sesn_1", position=position, reason="a secret")
+        await ask(ada, "RedactEvent", redact)
+        assert await told() == expected
