@@ -48,7 +48,7 @@ class Audit:
         self.problem = ""
         """Why it cannot be written; empty while it can."""
         self._size = size
-        self._handle = -1
+        self._handle = self._note_handle = -1
         self._noted = Noted()
         self._first_here = 1
         """Number of the first line of the file that is written."""
@@ -133,11 +133,10 @@ class Audit:
     def _note(self, noted: Noted) -> None:
         self._noted = noted
         try:
-            handle = os.open(self.files.head, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                os.pwrite(handle, noted.encoded(), 0)
-            finally:
-                os.close(handle)
+            if self._note_handle < 0:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                self._note_handle = os.open(self.files.head, flags, 0o600)
+            os.pwrite(self._note_handle, noted.encoded(), 0)
         except OSError as error:  # the lines are there; only a cut of their end would not show
             log.warning("the head of the audit is not noted", extra={"why": error.strerror})
 
@@ -199,9 +198,10 @@ class Audit:
         self.problem = f"{self.files.log}: {why}"
 
     def _let_go(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+        for handle in (self._handle, self._note_handle):
+            if handle >= 0:
+                os.close(handle)
+        self._handle = self._note_handle = -1
 
     def _copy(self, text: bytes) -> None:
         """To syslog, which may lose it: the numbers say so."""
