@@ -54,7 +54,8 @@ def enroll_command(state_dir: Path | None, config_file: Path | None, token_file:
             raise _already(files.identity, settings.state_dir, error) from None
     click.echo(f"enrolled as {enrolled.identity.uri}")
     click.echo(f"valid until {enrolled.identity.not_after:%F %T} UTC; it renews itself")
-    click.echo(f"next: carpal hand run --state-dir {settings.state_dir}")
+    where = f"--state-dir {settings.state_dir}"
+    click.echo(f"next: carpal hand doctor {where}, then carpal hand run {where}")
 
 
 @hand.command()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from carpal.errors import CarpalError
 from carpal.tls import Loaded
 from hands import local_ask
-from hands.doctor import brain, files, journal, machine, network, settings, stream
+from hands.doctor import audit, brain, files, journal, machine, network, settings, stream
 from hands.doctor.network import Trusted
 from hands.doctor.rows import Row, Verdict, fail, looked, ok, refused, skip, warn
 from hands.doctor.subject import Subject
@@ -38,6 +38,7 @@ async def _all(subject: Subject) -> AsyncIterator[Row]:
         ("identity", lambda: files.identity(subject)),
         ("certificate", lambda: files.certificate(subject, subject.loaded())),
         ("journal", lambda: journal.look(subject)),
+        ("audit", lambda: audit.look(subject)),
         ("disk", lambda: machine.disk(subject)),
         ("cgroups", lambda: machine.groups(pid)),
     ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from carpal.errors import CarpalError
 from carpal.identity import Identity, Role
 from carpal.tls import Loaded
+from hands.audit_files import AuditFiles
 from hands.doctor.rows import Row, fail, ok, refused, skip, warn
 from hands.doctor.subject import Subject
 from hands.enroll import Links, links_path
@@ -113,7 +114,8 @@ def _wrong(subject: Subject) -> Iterator[Row]:
     mine = subject.files
     owner = mine.folder.stat().st_uid
     parts = [mine.folder, mine.identity_dir, links_path(mine.identity_dir), mine.journal]
-    parts += [mine.hands, mine.revoked]
+    audit = AuditFiles(mine.folder)
+    parts += [mine.hands, mine.revoked, audit.log, audit.head]
     for part in (mine.identity, mine.identity.candidate):
         parts += [part.directory, part.key, part.certificate, part.ca]
     for path in dict.fromkeys(parts):

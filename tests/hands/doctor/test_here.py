@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 
 from carpal.status import Reason
 from hands import types
+from hands.audit import Audit
+from hands.audit_files import AuditFiles
 from hands.contract import Health
 from hands.doctor import machine
 from hands.doctor.journal import summary
@@ -163,7 +166,7 @@ async def test_a_full_disk_is_told_and_freed_it_is_well(lone: Lone, tmp_path: Pa
 async def test_a_damaged_journal_is_told_and_a_restart_of_the_daemon_mends_it(
     lone: Lone,
 ) -> None:
-    with contextlib.closing(Journal(lone.files.journal, "d")):
+    with closing(Journal(lone.files.journal, "d")):
         pass
     await lone.cured("journal")
     with lone.files.journal.open("r+b") as file:
@@ -178,10 +181,25 @@ async def test_a_damaged_journal_is_told_and_a_restart_of_the_daemon_mends_it(
         await lone.cured("journal")
 
 
+async def test_an_audit_that_cannot_be_written_or_was_changed_is_told_and_moved_away_it_is_well(
+    lone: Lone,
+) -> None:
+    log = AuditFiles(lone.files.folder).log
+    log.mkdir()
+    await lone.fails("audit", "new calls are refused", "move")
+    log.rename(lone.state / "what it was")
+    with closing(Audit(lone.files.folder)) as audit:
+        audit.write("first")
+        audit.write("second")
+    await lone.cured("audit")
+    log.write_text(log.read_text().replace("first", "worst"))
+    await lone.warns("audit", "line 1", "carpal hand audit verify")
+
+
 async def test_another_programs_journal_is_told_and_moved_away_it_is_well(
     lone: Lone,
 ) -> None:
-    with contextlib.closing(sqlite3.connect(lone.files.journal)) as other:
+    with closing(sqlite3.connect(lone.files.journal)) as other:
         other.execute("CREATE TABLE recipes (name TEXT)")
     await lone.fails("journal", "another program", "move it away")
     lone.files.journal.rename(lone.state / "recipes.db")
