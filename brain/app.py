@@ -129,7 +129,14 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
         )
         presence = Presence(keeper, config.name)
         orchestrator = OrchestratorService(
-            sessions, fleet, admission, hub, peers, me=me, lease_left=presence.left
+            sessions,
+            fleet,
+            admission,
+            hub,
+            peers,
+            me=me,
+            lease_left=presence.left,
+            providers=providers,
         )
         enrollment = EnrollmentService(
             vault, lambda: directory.brains, files, trust.revocations, admission.gate.word

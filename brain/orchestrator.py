@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 
 from brain.daemons import attach
@@ -46,7 +46,10 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         *,
         me: Identity,
         lease_left: Callable[[], float],
+        providers: Iterable[str] = (),
     ) -> None:
+        """`providers`: names of those that this brain asks models at."""
+        self._providers = sorted(providers)
         self._sessions = sessions
         self._fleet = fleet
         self._admission = admission
@@ -128,7 +131,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
             for name, record in (await self._admission.gate.told(workspace)).items():
                 if name in known:
                     _mark(known[name], record)
-        return pb.ListDaemonsResponse(daemons=list(known.values()))
+        return pb.ListDaemonsResponse(daemons=list(known.values()), providers=self._providers)
 
     async def QuarantineDaemon(
         self, request: pb.QuarantineDaemonRequest, context: Context

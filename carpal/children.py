@@ -11,11 +11,12 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from carpal.errors import CarpalError, refuse
+from carpal.errors import CarpalError, invalid, refuse
 from carpal.process import interpreter
 from carpal.status import Reason
 
@@ -23,6 +24,8 @@ GRACE = 6.0
 """Seconds between TERM and KILL: more than a server's own grace for running RPCs."""
 AT_ONCE = 0.0
 """Of these, for what has nothing to put in order: KILL alone."""
+_SETTINGS_MAX = 32 * 1024
+"""Bytes of a held child's settings: a pipe takes as many without being read."""
 _ENVIRONMENT_MAX = 256 * 1024
 """Bytes of a process's environment that are read: it may say that its environment is all memory."""
 _LAST_WORDS = 8192
@@ -38,6 +41,8 @@ class Child:
     log: Path
     _pipe: asyncio.StreamReader
     _hold: int | None = None
+    _settings: tuple[str, str] = ("", "")
+    """How a held one calls its settings file, and what a person calls it."""
 
     @property
     def pid(self) -> int:
@@ -48,11 +53,21 @@ class Child:
         """Whether it has not ended, as far as the loop knows."""
         return self.process.returncode is None
 
-    def release(self) -> None:
-        """Let a held child go on; once is enough."""
-        if self._hold is not None:
-            os.close(self._hold)
-            self._hold = None
+    def release(self, settings: Path | None = None) -> None:
+        """Let a held child go on, with these settings; once is enough.
+
+        INVALID_FIELD when they cannot be read, or are more than a pipe holds.
+        """
+        if self._hold is None:
+            return
+        hold, self._hold = self._hold, None
+        try:
+            if settings is not None:
+                self._settings = (self._settings[0], str(settings))
+                with suppress(BrokenPipeError):  # it died; its ready pipe says so
+                    os.write(hold, _text_of(settings))
+        finally:
+            os.close(hold)
 
     async def ready(self) -> dict[str, Any]:
         """The facts it announces once it serves; INTERNAL with its last words if it ends first."""
@@ -72,7 +87,7 @@ class Child:
                 how = await self.ended()
         except TimeoutError:
             how = "closed its ready pipe and went on"
-        why = last_line(self.log)
+        why = last_line(self.log).replace(*self._settings)
         return refuse(
             Reason.INTERNAL,
             f"{self.name} {how} before it served" + (f": {why}" if why else ""),
@@ -126,7 +141,18 @@ async def start(
     finally:
         for fd in (writing, *given):  # so that its end reads as the end of the pipe
             os.close(fd)
-    return Child(name, process, log, pipe, hold)
+    called = f"/dev/fd/{settings}"
+    return Child(name, process, log, pipe, hold, (called, called))
+
+
+def _text_of(settings: Path) -> bytes:
+    try:
+        text = settings.read_bytes()
+    except OSError as error:
+        raise invalid(str(settings), f"cannot be read: {error.strerror}") from None
+    if len(text) > _SETTINGS_MAX:
+        raise invalid(str(settings), f"has {len(text)} bytes, and may have {_SETTINGS_MAX}")
+    return text
 
 
 async def run(arguments: Sequence[str], *, environ: Mapping[str, str]) -> None:

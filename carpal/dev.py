@@ -44,6 +44,11 @@ TOKEN_LIFE = timedelta(minutes=5)
     type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),
     help="A script the practice model plays; it is then used also when a key is set.",
 )  # fmt: skip
+@click.option(
+    "--config", "brain_config", metavar="FILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),
+    help="A brain.toml for its brains: which models they ask.",
+)  # fmt: skip
 @click.option("--lease-term", type=float, metavar="SECONDS", help="Term of the brains' leases.")
 @click.option(
     "--ready-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
@@ -54,20 +59,24 @@ def dev(
     state_dir: Path | None,
     brains: int,
     scripts: tuple[Path, ...],
+    brain_config: Path | None,
     lease_term: float | None,
     ready_file: Path | None,
 ) -> int:
     """Run all processes on loopback, and lend hands of this machine, until Ctrl-C.
 
-    Without ANTHROPIC_API_KEY the model is the practice model, which is not one.
+    Without ANTHROPIC_API_KEY, and without `--config`, the model is the practice model, which is
+    not one.
     """
+    key = os.environ.get("ANTHROPIC_API_KEY")
     named = state_dir is not None or "CARPAL_STATE" in os.environ
     state = config.state_dir(state_dir)
     state = (state if named else state / "dev").resolve()
     options = Options(
         brains=tuple(f"brain-{number}" for number in range(1, brains + 1)),
-        practice=bool(scripts) or not os.environ.get("ANTHROPIC_API_KEY"),
+        practice=bool(scripts) or not (key or brain_config),
         scripts=scripts,
+        brain_config=brain_config,
         lease_term=lease_term,
         ready_file=ready_file,
         named=named,
@@ -86,6 +95,8 @@ class Options:
     brains: tuple[str, ...]
     practice: bool
     scripts: tuple[Path, ...] = ()
+    brain_config: Path | None = None
+    """Settings of the brains."""
     lease_term: float | None = None
     ready_file: Path | None = None
     named: bool = False
@@ -146,7 +157,7 @@ class Dev:
         kept.save(self.state)
         await self._identities()
         for brain in brains:
-            brain.release()
+            brain.release(self.options.brain_config)
         await self._child("vault", "vault", "run", "--listen", at["vault"])
         served = ("--listen", at["sessiond"], "--vault", at["vault"])
         await self._child("sessiond", "sessiond", "run", *served)
@@ -192,12 +203,13 @@ class Dev:
         await self._child("practice", "practice", "serve", "--listen", listen, *flags, state=False)
 
     async def _brain(self, name: str, at: Mapping[str, str]) -> Child:
-        environ = _without_keys()
+        # Also ANTHROPIC_FOUNDRY_API_KEY and its like; one that is empty is none, to whoever set it.
+        set_here = {key: value for key, value in os.environ.items() if value}
+        environ = {**_without_keys(), **set_here}
         if self.options.practice:
+            environ.pop("ANTHROPIC_AUTH_TOKEN", None)
             environ["ANTHROPIC_BASE_URL"] = f"http://{at['practice']}"
             environ["ANTHROPIC_API_KEY"] = "practice"
-        else:
-            environ |= {key: os.environ[key] for key in _KEYS if key in os.environ}
         term = self.options.lease_term
         return await self._child(
             name, "brain", "run", "--name", name,
@@ -302,6 +314,8 @@ class Dev:
     def _say_up(self, kept: Kept, seconds: float) -> None:
         at = {name: f"{HOST}:{port}" for name, port in kept.ports.items()}
         model = "Claude, through the anthropic package"
+        if self.options.brain_config is not None:
+            model = f"as {self.options.brain_config} says"
         if self.options.practice:
             model = (
                 f"the practice model at http://{at['practice']}. It is not a model: it plays\n"
@@ -345,9 +359,6 @@ async def _give_token(daemon: Child, token: "Token") -> None:
         return
     finally:
         pipe.close()
-
-
-_KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL")
 
 
 def _without_keys() -> dict[str, str]:

@@ -15,6 +15,7 @@ import pytest
 from carpal import children
 from tests.command import Command
 from tests.faults import kill_tree
+from tests.model_endpoint import endpoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 SECONDS = 60.0
@@ -178,6 +179,38 @@ async def test_after_a_kill_of_dev_itself_the_next_one_cleans_up_and_serves(
     async with dev(tmp_path) as up:
         assert not any("carpal" in command_line(pid) for pid in left)
         assert (await up.carpal("run", "hello", "--json")).code == 0
+
+
+async def test_its_brains_ask_the_models_that_a_brain_toml_says_and_an_agent_is_held_against_them(
+    tmp_path: Path,
+) -> None:
+    async with endpoint() as service:
+        service.answers = [service.says("from the gateway")]
+        settings = tmp_path / "brain.toml"
+        settings.write_text(
+            'provider = "gateway"\n[providers.gateway]\nkind = "anthropic"\n'
+            f'base_url = "{service.url}"\n[providers.gateway.headers]\nx-api-key = "k"\n'
+        )
+        async with dev(tmp_path, "--config", str(settings)) as up:
+            ran = await up.carpal("run", "hi")
+            assert "from the gateway" in ran.stdout, ran.stderr
+            text = "name: odd\nprovider: nowhere\nhands: {shell: {type: teapot}}\n"
+            kept = await up.carpal("agent", "create", "-", stdin=text)
+    assert len(service.asked) == 1
+    assert kept.code == 0
+    assert "hands.shell.type: no daemon that is linked now offers 'teapot'; there is" in kept.stderr
+    assert "provider: the brain that was asked has no provider 'nowhere'; it has" in kept.stderr
+
+
+async def test_a_mistake_in_that_brain_toml_is_one_line_that_names_it(tmp_path: Path) -> None:
+    settings = tmp_path / "brain.toml"
+    settings.write_text('nonsense = "x"\n')
+    carpal = Command(tmp_path, {"CARPAL_STATE": str(tmp_path / "state")})
+    async with carpal.start("dev", "--config", str(settings)) as process:
+        async with asyncio.timeout(SECONDS):
+            _, said = await process.communicate()
+    assert process.returncode
+    assert f"{settings}: unknown key 'nonsense'" in said.decode()
 
 
 async def test_a_second_dev_on_the_same_state_is_refused(tmp_path: Path) -> None:

@@ -13,13 +13,14 @@ from typing import Any
 
 import click
 
-from carpal.agent import DEFAULT_HARNESS, DEFAULT_MODEL
+from carpal.agent import DEFAULT_HARNESS, DEFAULT_MODEL, Agent
 from carpal.cli import extra
 from carpal.errors import CarpalError, invalid, refuse
 from carpal.ids import check_id
 from carpal.mistake import Mistake
 from carpal.operator import agent_documents as documents
 from carpal.operator.agent import checked_agent
+from carpal.operator.agent_elsewhere import missing_elsewhere
 from carpal.operator.asking import run
 from carpal.operator.connection import Found, Operator, operator_options
 from carpal.operator.events import printable, rfc3339
@@ -42,7 +43,7 @@ def agent() -> None:
 @operator_options
 def create(*, found: Found, file: str, as_json: bool) -> int:
     """Keep the agent of a YAML FILE (`-` reads it from stdin) under the name that it says."""
-    name, data = _read(file)
+    name, data, read = _read(file)
 
     async def main(operator: Operator) -> int:
         try:
@@ -54,6 +55,8 @@ def create(*, found: Found, file: str, as_json: bool) -> int:
         # The same once more is the first answer, also when it was changed since.
         if (await documents.get(operator, name)).version != document.version:
             raise _there_is(name, file)
+        for line in await missing_elsewhere(operator, read):
+            notice(f"{documents.source_name(file)}: {line}")
         _say(document, as_json=as_json)
         return DONE
 
@@ -221,8 +224,11 @@ def _conflict(name: str, version: int | None, newest: int) -> CarpalError:
     )
 
 
-def _read(file: str, name: str = "") -> tuple[str, bytes]:
-    """Name and document of a file's agent; one that says another name than `name` is refused."""
+def _read(file: str, name: str = "") -> tuple[str, bytes, Agent]:
+    """Name and document of a file's agent, and the agent.
+
+    One that says another name than `name` is refused.
+    """
 
     def check_name(said: dict[str, Any]) -> None:
         if name and said.setdefault("name", name) != name:
@@ -239,7 +245,7 @@ def _read(file: str, name: str = "") -> tuple[str, bytes]:
     source = documents.source_name(file)
     agent, said = checked_agent(documents.read_text(file), source, check_name)
     _warn(agent.harness)
-    return said["name"], json.dumps(said, ensure_ascii=False).encode()
+    return said["name"], json.dumps(said, ensure_ascii=False).encode(), agent
 
 
 def _warn(harness: str) -> None:

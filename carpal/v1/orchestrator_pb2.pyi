@@ -1014,16 +1014,22 @@ class ListDaemonsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DAEMONS_FIELD_NUMBER: _builtins.int
+    PROVIDERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def daemons(self) -> _containers.RepeatedCompositeFieldContainer[Global___DaemonInfo]: ...
+    @_builtins.property
+    def providers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the model providers that the answering brain is set up with, in order."""
+
     def __init__(
         self,
         *,
         daemons: _abc.Iterable[Global___DaemonInfo] | None = ...,
+        providers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["daemons", b"daemons"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["daemons", b"daemons", "providers", b"providers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
