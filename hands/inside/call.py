@@ -114,6 +114,11 @@ class Call:
         return self._output >= 0 or (self.runner is not None and self._status is None)
 
     @property
+    def restarts(self) -> bool:
+        """It is about the shell itself, and needs no process."""
+        return self.tool == "bash" and bool(self.given.get("restart"))
+
+    @property
     def root(self) -> runner.Runner | None:
         """The process at the root of its tree, while that lives."""
         return self.runner if self._status is None else None

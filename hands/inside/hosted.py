@@ -61,6 +61,11 @@ class HostedCall(Call):
         return False
 
     @property
+    def restarts(self) -> bool:
+        """Its host has no shell of ours, whatever its tools are named."""
+        return False
+
+    @property
     def root(self) -> runner.Runner | None:
         """None of its own."""
         return None

@@ -155,7 +155,7 @@ class Supervisor:
 
     def _start(self, call: Call) -> None:
         self._current = call
-        if call.tool == "bash" and call.given.get("restart"):
+        if call.restarts:
             self._restart(call)
         else:
             point("supervisor.call.before_started")

@@ -210,3 +210,23 @@ async def test_a_call_that_waits_in_line_is_cancelled_before_it_starts(plugins: 
             async with asyncio.timeout(PATIENCE):
                 assert (await call.result()).outcome == pb.OUTCOME_CANCELLED
         assert (await place.run(hand, "more")).content == "1"
+
+
+async def test_a_tool_of_a_name_that_claude_knows_may_take_what_it_likes(plugins: Plugins) -> None:
+    source = """
+    class It(HandType):
+        'A hand.'
+        @tool()
+        def memory(self, what: str) -> str:
+            'Remember.'
+            return what
+        @tool()
+        def bash(self, restart: bool = False) -> str:
+            'Begin.'
+            return f'restart {restart}'
+    """
+    async with plugins.place(plugins.write("it", source)) as place:
+        hand = await place.hand(type="it")
+        assert (await place.run(hand, "memory", what="a\0b")).content == "a\0b"
+        assert (await place.run(hand, "bash")).content == "restart False"
+        assert (await place.run(hand, "bash", restart=True)).content == "restart True"
