@@ -167,7 +167,8 @@ class Dev:
         daemon = await self._child(
             *("daemon", "hand", "run", "--token-file", "-"),
             stdin=True,
-            environ={**_without_keys(), **off},
+            # It ends its hands itself, so nothing is won by waiting for their calls.
+            environ={**_without_keys(), **off, "CARPAL_STOP_WAIT": "0"},
         )
         if self.options.practice:
             await self._practice(at["practice"])

@@ -5,14 +5,23 @@ Lines go to stderr: key=value for people, one JSON object a line for machines.
 
 import logging
 import sys
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
 
 import structlog
 
+Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 _NOISY = ("asyncio", "grpc", "httpx2", "httpcore2", "anthropic", "uvicorn.access")
 
 
-def setup(*, json: bool = False, level: str = "info") -> None:
-    """Send every logger's records to stderr, with their `extra` fields."""
+_own: set[str] = set()
+"""Loggers that were given a level of their own."""
+
+
+def setup(
+    *, json: bool = False, level: Level = "info", of: Mapping[str, Level] | None = None
+) -> None:
+    """Send every logger's records to stderr, with their `extra` fields; `of` is as in `levels`."""
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
@@ -34,6 +43,17 @@ def setup(*, json: bool = False, level: str = "info") -> None:
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
+    levels(level, of or {})
+
+
+def levels(level: Level, of: Mapping[str, Level]) -> None:
+    """What is logged from now on; `of` has those of single loggers and what is below them."""
+    for name in _own:
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    _own.clear()
+    logging.getLogger().setLevel(level.upper())
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.WARNING)
+    for name, its in of.items():
+        logging.getLogger(name).setLevel(its.upper())
+    _own.update(of)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,10 +10,11 @@ from typing import Annotated
 
 import msgspec
 
-from carpal import __version__
+from carpal import __version__, logs
 from carpal.config import state_dir
 from carpal.errors import CarpalError, refuse
 from carpal.identity import Role
+from carpal.notify import Notify
 from carpal.process import until_stopped
 from carpal.proof import Token
 from carpal.proxy import Way
@@ -27,13 +28,16 @@ from hands import local, local_routes, types
 from hands.brain_check import BrainCheck
 from hands.contract import HandType
 from hands.daemon import Daemon
+from hands.draining import calls_over
 from hands.enroll import Links, asking, enroll, links_path
 from hands.files import HandFiles, boot_id
 from hands.gate import audited
-from hands.inventory import open_inventory
+from hands.inventory import Inventory, open_inventory
 from hands.journal import Journal
 from hands.journal_file import journal_errors
+from hands.managed import Managed
 from hands.policy_file import PolicyFile
+from hands.reloading import Reloading
 from hands.service import HandService
 from hands.status import Standing
 
@@ -61,6 +65,12 @@ class HandConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The file of what the machine's owner allows; without it, /etc/carpal/policy.toml if there."""
     sandbox: types.Sandbox = "auto"
     """Whether process hands get a sandbox: where one can be made, never, or else no hand."""
+    stop_wait: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 10.0
+    """Seconds that calls which run may take to end once the daemon is told to."""
+    log_level: logs.Level = "info"
+    """What is logged; read anew on SIGHUP, and so is the next."""
+    log_levels: dict[str, logs.Level] = {}
+    """Levels of single loggers, such as `hands.daemon`, by name."""
 
 
 async def run(
@@ -70,10 +80,12 @@ async def run(
     token: Token | None = None,
     ready_fd: int | None = None,
     hand_types: Mapping[str, HandType] | None = None,
+    reread: Callable[[], HandConfig] | None = None,
 ) -> None:
     """Serve until `stop` is set; hands and their calls go on after it.
 
-    `token` is used when there is no valid identity, or one for another brain.
+    `token` is used when there is no valid identity, or one for another brain. `reread` gives the
+    settings again, on SIGHUP; without it that signal is left alone.
     """
     files = HandFiles(config.state_dir)
     policy = PolicyFile(config.policy)
@@ -82,6 +94,10 @@ async def run(
     if token is None:
         files.check_enrolled()
     async with AsyncExitStack() as held:
+        managed = Managed(Notify(), standing)
+        reloading = Reloading(reread or (lambda: config))
+        if reread is not None:
+            held.enter_context(reloading.listening())
         held.enter_context(files.only_process())
         await held.enter_async_context(local.answering(files.folder, local_routes.routes(standing)))
         standing.link.doing("it enrols")
@@ -132,22 +148,64 @@ async def run(
                     status=standing.link,
                     check=BrainCheck(files.revoked),
                 )
-                await _serve(daemon, renewal, stop, standing)
+                reloading.hooks += [
+                    lambda again: logs.levels(again.log_level, again.log_levels),
+                    lambda again: _say_fixed(config, again),
+                    lambda _: daemon.relink(renewal.shown()),
+                ]
+                managed.ready()
+                await _serve(
+                    daemon,
+                    renewal,
+                    stop,
+                    lambda: _drain(inventory, managed, config.stop_wait),
+                    standing.lag.run(),
+                    managed.run(),
+                    reloading.run(managed),
+                )
 
 
-async def _serve(daemon: Daemon, renewal: Renewal, stop: asyncio.Event, standing: Standing) -> None:
+async def _serve(
+    daemon: Daemon,
+    renewal: Renewal,
+    stop: asyncio.Event,
+    drain: Callable[[], Awaitable[None]],
+    *also: Coroutine[None, None, None],
+) -> None:
     async with asyncio.TaskGroup() as group:
         linking = group.create_task(daemon.run())
         renewing = group.create_task(renewal.run())
-        looking = group.create_task(standing.lag.run())
+        others = [group.create_task(each) for each in also]
         try:
-            await until_stopped(stop, linking, renewing)
+            await until_stopped(stop, linking, renewing, *others)
+            # The link, its heartbeats and the renewal go on meanwhile.
+            await drain()
             if daemon.stop("the daemon stops"):
                 await asyncio.wait({linking}, timeout=_GOODBYE)
         finally:
-            linking.cancel()
-            renewing.cancel()
-            looking.cancel()
+            for task in (linking, renewing, *others):
+                task.cancel()
+
+
+async def _drain(inventory: Inventory, managed: Managed, limit: float) -> None:
+    """Take no new hands, and wait for the calls that run. A second signal cuts this short."""
+    inventory.draining = True  # of this process: the next one takes new hands
+    running = sum(len(keeper.open) for keeper in inventory.keepers.values())
+    managed.stopping(f"stops; waits {limit:g} s at most for {running} calls that run")
+    log.info("stops", extra={"calls": running, "waits": limit})
+    if not await calls_over(inventory, limit):
+        log.info("calls go on without the daemon; the next start takes them up")
+
+
+def _say_fixed(before: HandConfig, now: HandConfig) -> None:
+    """Log which settings changed that are not taken up while the daemon runs."""
+    changed = [
+        name
+        for name in HandConfig.__struct_fields__
+        if not name.startswith("log_") and getattr(before, name) != getattr(now, name)
+    ]
+    if changed:
+        log.warning("changed, and taken up at the next start", extra={"settings": changed})
 
 
 def _look_at(error: CarpalError, renewal: Renewal, files: HandFiles) -> None:

@@ -14,6 +14,7 @@ from carpal.proxy import Way
 from carpal.status import Reason
 from carpal.tls import IdentityFiles
 from hands.cli_doctor import diag, doctor
+from hands.cli_drain import drain
 from hands.cli_options import CONFIG, STATE, asking, settings_of
 from hands.cli_owner import audit, stop
 from hands.cli_types import call, new
@@ -25,7 +26,7 @@ def hand() -> None:
     """The hand daemon on this machine."""
 
 
-for command in (check, doctor, diag, call, new, stop, audit):
+for command in (check, doctor, diag, call, new, stop, audit, drain):
     hand.add_command(command)
 
 
@@ -81,20 +82,27 @@ def run(  # noqa: PLR0917 - click passes by name
 ) -> None:
     """Run the daemon: dial a brain and serve hands until told to stop.
 
-    SIGTERM ends the link in good order; hands and their calls go on and are
-    taken up again at the next start.
+    SIGTERM: no new hands; calls that run may end within `stop_wait`, then the
+    link ends in good order. Hands and calls that are left go on, and are taken
+    up again at the next start. A second one ends the wait. SIGHUP reads log
+    levels and certificates anew.
     """
     from hands import app
 
-    logs.setup(json=log_json)
+    logs.setup(json=log_json)  # what the settings say of it comes with them
     flags = {
         "state_dir": state_dir,
         "hands_max": hands_max,
         "labels": dict(_label(one) for one in labels) or None,
     }
-    settings = config.load(app.HandConfig, "hand", flags, config_file)
+
+    def read() -> app.HandConfig:
+        return config.load(app.HandConfig, "hand", flags, config_file)
+
+    settings = read()
+    logs.levels(settings.log_level, settings.log_levels)
     token = None if token_file is None else _read_token(token_file)
-    process.run(lambda stop: app.run(settings, stop, token=token, ready_fd=ready_fd))
+    process.run(lambda stop: app.run(settings, stop, token=token, ready_fd=ready_fd, reread=read))
 
 
 @hand.command()

@@ -214,7 +214,7 @@ async def world(
     `model` is the URL of a model of the test's own, in place of the practice model.
     `fronted` puts each brain behind a fault proxy. `environ` is for all processes.
     """
-    it = World(state, term, environ=dict(environ or {}))
+    it = World(state, term, environ={"CARPAL_STOP_WAIT": "0", **(environ or {})})
     names = [argument for name in brains + spare for argument in ("--brain", name)]
     async with AsyncExitStack() as stack:
         stack.push_async_callback(it.end)

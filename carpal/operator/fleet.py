@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -15,6 +14,7 @@ from google.protobuf import duration_pb2
 
 from carpal import process
 from carpal.client import rpc_errors
+from carpal.durations import duration
 from carpal.errors import CarpalError, invalid, refuse
 from carpal.identity import Role, identity_uri
 from carpal.ids import check_name, new_id
@@ -37,9 +37,6 @@ from carpal.v1 import orchestrator_pb2, vault_pb2
 
 if TYPE_CHECKING:
     from carpal.v1.orchestrator_pb2_grpc import OrchestratorAsyncStub
-
-_DURATION = re.compile(r"([0-9]{1,6})([smh])\Z")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours"}
 
 
 @click.group()
@@ -265,10 +262,7 @@ async def _who_has(found: Found, name: str) -> str:
 
 def parse_ttl(text: str) -> timedelta:
     """`90s`, `30m` or `12h`; INVALID_FIELD otherwise, or outside 1 minute to 24 hours."""
-    match = _DURATION.match(text)
-    if match is None:
-        raise invalid("--ttl", f"{text!r} is not a number and s, m or h, such as 1h")
-    ttl = timedelta(**{_UNITS[match.group(2)]: int(match.group(1))})
+    ttl = duration(text, "--ttl")
     if not timedelta(minutes=1) <= ttl <= timedelta(hours=24):
         raise invalid("--ttl", f"{text} is not between 1m and 24h")
     return ttl

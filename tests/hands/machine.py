@@ -42,7 +42,9 @@ class Machine:
     ) -> AsyncIterator[asyncio.Event]:
         """The daemon, running; yields its stop event, which the end sets."""
         stop = asyncio.Event()
-        config = app.HandConfig(state_dir=self.state, hands_max=4, labels={"rack": "7"})
+        config = app.HandConfig(
+            state_dir=self.state, hands_max=4, labels={"rack": "7"}, stop_wait=0
+        )
         running = asyncio.create_task(
             app.run(
                 config,
@@ -59,19 +61,20 @@ class Machine:
                 await running
 
     @asynccontextmanager
-    async def process(self) -> AsyncIterator[Child]:
+    async def process(self, *arguments: str, **environ: str) -> AsyncIterator[Child]:
         """The daemon as a process of its own, which may be stopped and killed."""
         child = await children.start(
             "daemon",
-            ["hand", "run", "--state-dir", str(self.state)],
+            ["hand", "run", "--state-dir", str(self.state), *arguments],
             log=self.state / "daemon.log",
-            environ=os.environ,
+            environ={**os.environ, **environ},
         )
         try:
             yield child
         finally:
-            child.process.send_signal(signal.SIGCONT)
-            child.process.kill()
+            if child.is_alive():
+                child.process.send_signal(signal.SIGCONT)
+                child.process.kill()
             async with asyncio.timeout(PATIENCE):
                 await child.process.wait()
 
