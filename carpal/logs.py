@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 import structlog
 
-Level: TypeAlias = Literal["debug", "info", "warning", "error"]
+Level: TypeAlias = Literal["debug", "info", "warning", "error", "critical"]
 _NOISY = ("asyncio", "grpc", "httpx2", "httpcore2", "anthropic", "uvicorn.access")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, closing
 from datetime import UTC, datetime
@@ -100,6 +101,8 @@ async def run(
             held.enter_context(reloading.listening())
         held.enter_context(files.only_process())
         await held.enter_async_context(local.answering(files.folder, local_routes.routes(standing)))
+        if runtime := os.environ.get("RUNTIME_DIRECTORY"):
+            held.enter_context(local.reachable_at(Path(runtime, "hand.sock"), files.folder))
         standing.link.doing("it enrols")
         await _identify(files, token, way)
         # Valid or not: one that is over is renewed by its key, and a clock may yet be set.
@@ -151,6 +154,7 @@ async def run(
                 reloading.hooks += [
                     lambda again: logs.levels(again.log_level, again.log_levels),
                     lambda again: _say_fixed(config, again),
+                    lambda _: gate.reload(),
                     lambda _: daemon.relink(renewal.shown()),
                 ]
                 managed.ready()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import TextIO
 
@@ -15,6 +16,7 @@ from carpal.status import Reason
 from carpal.tls import IdentityFiles
 from hands.cli_doctor import diag, doctor
 from hands.cli_drain import drain
+from hands.cli_install import install, uninstall
 from hands.cli_options import CONFIG, STATE, asking, settings_of
 from hands.cli_owner import audit, stop
 from hands.cli_types import call, new
@@ -26,7 +28,7 @@ def hand() -> None:
     """The hand daemon on this machine."""
 
 
-for command in (check, doctor, diag, call, new, stop, audit, drain):
+for command in (check, doctor, diag, call, new, stop, audit, drain, install, uninstall):
     hand.add_command(command)
 
 
@@ -56,7 +58,8 @@ def enroll_command(state_dir: Path | None, config_file: Path | None, token_file:
     click.echo(f"enrolled as {enrolled.identity.uri}")
     click.echo(f"valid until {enrolled.identity.not_after:%F %T} UTC; it renews itself")
     where = f"--state-dir {settings.state_dir}"
-    click.echo(f"next: carpal hand doctor {where}, then carpal hand run {where}")
+    click.echo(f"next: carpal hand doctor {where}")
+    click.echo(f"then: carpal hand install {where}; or, without systemd, carpal hand run {where}")
 
 
 @hand.command()
@@ -101,7 +104,7 @@ def run(  # noqa: PLR0917 - click passes by name
 
     settings = read()
     logs.levels(settings.log_level, settings.log_levels)
-    token = None if token_file is None else _read_token(token_file)
+    token = _given_token() if token_file is None else _read_token(token_file)
     process.run(lambda stop: app.run(settings, stop, token=token, ready_fd=ready_fd, reread=read))
 
 
@@ -228,7 +231,19 @@ def _already(there: IdentityFiles, state: Path, error: CarpalError) -> CarpalErr
     )
 
 
+def _given_token() -> Token | None:
+    """The one that a service manager hands over, as the unit of `carpal hand install` has it do."""
+    path = Path(os.environ.get("CREDENTIALS_DIRECTORY") or "/nonexistent", "token")
+    try:
+        text = path.read_text()
+    except OSError:
+        return None
+    return None if text.strip() in ("", "none") else parse_token(text.strip())
+
+
 def _read_token(file: TextIO) -> Token:
+    if file.isatty():
+        click.echo("paste the token, and Enter:", err=True)
     # One line: whoever pipes it in may keep the pipe open.
     try:
         return parse_token(file.readline(TOKEN_MAX).strip())

@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from carpal.errors import refuse
@@ -129,6 +129,21 @@ def _bound(folder: Path, path: Path) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+@contextmanager
+def reachable_at(path: Path, folder: Path) -> Iterator[None]:
+    """A short way to a folder's socket, for people and scripts, while the block lasts."""
+    try:
+        path.unlink(missing_ok=True)
+        path.symlink_to(folder / NAME)
+    except OSError as error:
+        log.warning("no way to the local socket", extra={"path": str(path), "why": str(error)})
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 @contextmanager

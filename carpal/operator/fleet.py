@@ -183,7 +183,8 @@ def token(
             )
         notice(
             f"good once within {ttl}, for daemon {name!r}, enrolling at {made.address}; "
-            f"on that machine: carpal hand run --token-file {out.name if out else 'FILE'}"
+            f"on that machine: carpal hand enroll --token-file {out.name if out else '-'}"
+            + ("" if out else ", and paste it there")
         )
 
     process.run(main)

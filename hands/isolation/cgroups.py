@@ -48,7 +48,12 @@ def name_of(folder: Path) -> str:
 
 
 def bases(proc: Path = Path("/proc/self")) -> dict[str, Base]:
-    """Where groups may be made, by controller; only those where they can."""
+    """Where groups may be made, by controller; only those where they can.
+
+    None with CARPAL_CGROUPS=off: a unit of an older systemd could not be restarted beside them.
+    """
+    if os.environ.get("CARPAL_CGROUPS") == "off":
+        return {}
     return {name: base for name, base in seen(proc).items() if _usable(name, base)}
 
 
@@ -78,7 +83,8 @@ def parse(mountinfo: str, own: str) -> dict[str, Base]:
     for line in own.splitlines():
         _, names, path = line.split(":", 2)
         for name in names.split(","):
-            paths[name] = path
+            # One that made way, or was put there by its unit, is in a group of its own by now.
+            paths[name] = path if names else path.removesuffix(f"/{_DAEMON}") or "/"
     found: dict[str, Base] = {}
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")

@@ -1,6 +1,8 @@
 """`carpal hand` on bad input: one line that says what and what to do, and an exit code."""
 
 import contextlib
+import os
+import pty
 import sqlite3
 import subprocess
 import sys
@@ -68,3 +70,46 @@ def test_a_journal_that_is_another_programs_is_refused_in_one_line(tmp_path: Pat
     assert ran.returncode == 2
     assert "another program" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_a_person_who_enrols_is_asked_for_the_token(tmp_path: Path) -> None:
+    terminal, stdin = pty.openpty()
+    try:
+        os.write(terminal, b"carpal1.not-whole\n")
+        ran = subprocess.run(
+            [sys.executable, "-m", "carpal", "hand", "enroll", "--token-file", "-"],
+            cwd=ROOT, env={**os.environ, "CARPAL_STATE": str(tmp_path)}, stdin=stdin,
+            capture_output=True, text=True, check=False, timeout=PATIENCE,
+        )  # fmt: skip
+    finally:
+        os.close(terminal)
+        os.close(stdin)
+    assert ran.stderr.startswith("paste the token, and Enter:\ncarpal: ")
+    assert ran.returncode == 2
+
+
+def test_a_token_that_a_service_manager_hands_over_is_used_and_none_is_no_token(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "token").write_text("none")
+    environ = {**os.environ, "CREDENTIALS_DIRECTORY": str(tmp_path)}
+    command = [
+        sys.executable,
+        "-m",
+        "carpal",
+        "hand",
+        "run",
+        "--state-dir",
+        str(tmp_path / "state"),
+    ]
+
+    def said() -> str:
+        return subprocess.run(
+            command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False,
+            timeout=PATIENCE,
+        ).stderr  # fmt: skip
+
+    assert "this machine is not enrolled" in said()
+    (tmp_path / "token").write_text("carpal1.not-whole\n")
+    assert "token" in said()
+    assert "not enrolled" not in said()

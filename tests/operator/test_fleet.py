@@ -72,7 +72,7 @@ async def test_a_token_is_one_line_and_the_vault_has_its_secret(
     assert (made.token_id, made.name, made.pool) == (token.token_id, "box", "gpu")
     assert made.ttl.ToTimedelta() == timedelta(hours=2)
     assert compare_digest(made.secret, token.secret)
-    assert "carpal hand run --token-file FILE" in ended.stderr
+    assert "carpal hand enroll --token-file -, and paste it there" in ended.stderr
     assert ended.stderr.count("\n") == 1
     assert ended.stdout.strip() not in ended.stderr
 
