@@ -93,6 +93,25 @@ def test_of_a_long_log_the_last_lines_are_taken(tmp_path: Path) -> None:
     assert found.lines[-1] == "line 499999"
 
 
+def test_without_a_file_it_is_what_systemd_kept_of_the_unit_or_why_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "there is no journalctl" in log_source.recent(None).source
+    program = tmp_path / "journalctl"
+    for does, source, lines in (
+        ("exit 1", "the journal has none of carpal-hand.service", []),
+        ('echo "$2"; echo two', "journalctl -u carpal-hand.service", [log_source.UNIT, "two"]),
+    ):
+        program.write_text(f"#!/bin/sh\n{does}\n")
+        program.chmod(0o755)
+        found = log_source.recent(None)
+        assert (source in found.source, found.lines) == (True, lines)
+    monkeypatch.setattr(log_source, "_LIMIT", 0.2)
+    program.write_text("#!/bin/sh\nexec /bin/sleep 30\n")
+    assert "TimeoutExpired" in log_source.recent(None).source
+
+
 def test_lines_that_are_not_ours_are_counted() -> None:
     ours = "2026-11-30T12:00:00Z [info ] linked [hands.daemon] brain=b"
     lines = list(log_lines.kept([ours, "who knows", "", "what else"], lambda text: text))
