@@ -29,10 +29,21 @@ _PIECE = 1024 * 1024
 class Entering(Protocol):
     """A person who asks to enter a hand."""
 
-    operator: str
-    workspace: str
-    hand_type: str
-    kind: str
+    @property
+    def operator(self) -> str:
+        """SPIFFE URI."""
+
+    @property
+    def workspace(self) -> str:
+        """Of the session."""
+
+    @property
+    def hand_type(self) -> str:
+        """Of the hand."""
+
+    @property
+    def kind(self) -> str:
+        """One of `hands.policy.ENTRIES`."""
 
 
 class Gate:
@@ -54,6 +65,11 @@ class Gate:
     def redactor(self) -> Redactor:
         """What is struck out now."""
         return self.policy.redactor
+
+    @property
+    def problem(self) -> str:
+        """Why nothing new is done; empty while the audit can be written."""
+        return self._audit.problem if self._audit else ""
 
     def close(self) -> None:
         """The daemon ends."""

@@ -78,6 +78,8 @@ def _ready(standing: Standing) -> Answer:
         return Answer.text(f"not linked: {standing.link.why}", 503)
     if standing.inventory is not None and standing.inventory.draining:
         return Answer.text("draining: it takes no new hands", 503)
+    if standing.inventory is not None and (why := standing.inventory.gate.problem):
+        return Answer.text(f"the audit cannot be written: {why}", 503)
     return Answer.text("ok")
 
 

@@ -15,6 +15,7 @@ from carpal.v1 import hand_pb2 as pb
 from hands.audit import Audit
 from hands.audit_files import AuditFiles
 from hands.blobs import Blobs
+from hands.builtin.process import ProcessType
 from hands.gate import Gate
 from hands.policy_file import PolicyFile
 from tests.hands.place import PATIENCE, Place, open_place
@@ -122,6 +123,23 @@ async def test_a_call_without_a_time_limit_has_the_owners(owner: Owner) -> None:
     async with owner.place() as place:
         hand_id = await place.hand()
         assert (await place.sh(hand_id, "sleep 60")).outcome == pb.OUTCOME_TIMED_OUT
+
+
+async def test_it_holds_for_every_type_whoever_wrote_it(owner: Owner) -> None:
+    owner.says('types = ["process"]')
+    async with owner.place(more={"plug": ProcessType(sandbox="off")}) as place:
+        error = await refused(place.service.provision(provision(place, "h", type="plug")))
+        forbidden(error, "types", owner)
+        owner.says('tools = ["process/*"]')
+        hand_id = await place.hand(type="plug")
+        with pytest.raises(CarpalError) as caught:
+            await place.sh(hand_id, "true")
+        forbidden(caught.value, "tools", owner)
+        owner.says("hosts = []")
+        error = await refused(place.service.provision(provision(place, "h", type="plug")))
+        forbidden(error, "hosts", owner)
+        owner.says('hosts = []\nopen_network = ["process", "plug"]')
+        assert await place.hand(type="plug")
 
 
 async def test_what_is_not_allowed_is_not_offered(owner: Owner) -> None:
