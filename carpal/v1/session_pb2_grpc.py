@@ -299,7 +299,11 @@ class SessionServicer:
 
     def RedactEvent(self, request, context):
         """Erase one event's data, for every fork that shares it; keep who, when, why, its
-        digest and its hash.
+        digest and its hash. This one event alone: sessiond does not read data, so
+        it cannot tell what else holds what this said. Whoever calls it redacts as well
+        every later `agent.thread_context_compacted` whose `through` reaches the position,
+        and the `span.model_request_end` of each question with `purpose: compaction`
+        whose `covers` does, as `carpal session redact` does; docs/context.md says why.
         Callers: operator.
         Idempotent: redacting twice is the first answer.
         no such session or position → NOT_FOUND SESSION_NOT_FOUND → check both

@@ -131,7 +131,11 @@ class SessionStub:
     """
     RedactEvent: _grpc.UnaryUnaryMultiCallable[_session_pb2.RedactEventRequest, _session_pb2.RedactEventResponse]
     """Erase one event's data, for every fork that shares it; keep who, when, why, its
-    digest and its hash.
+    digest and its hash. This one event alone: sessiond does not read data, so
+    it cannot tell what else holds what this said. Whoever calls it redacts as well
+    every later `agent.thread_context_compacted` whose `through` reaches the position,
+    and the `span.model_request_end` of each question with `purpose: compaction`
+    whose `covers` does, as `carpal session redact` does; docs/context.md says why.
     Callers: operator.
     Idempotent: redacting twice is the first answer.
       no such session or position → NOT_FOUND SESSION_NOT_FOUND → check both
@@ -314,7 +318,11 @@ class SessionAsyncStub(SessionStub):
     """
     RedactEvent: _aio.UnaryUnaryMultiCallable[_session_pb2.RedactEventRequest, _session_pb2.RedactEventResponse]  # type: ignore[assignment]
     """Erase one event's data, for every fork that shares it; keep who, when, why, its
-    digest and its hash.
+    digest and its hash. This one event alone: sessiond does not read data, so
+    it cannot tell what else holds what this said. Whoever calls it redacts as well
+    every later `agent.thread_context_compacted` whose `through` reaches the position,
+    and the `span.model_request_end` of each question with `purpose: compaction`
+    whose `covers` does, as `carpal session redact` does; docs/context.md says why.
     Callers: operator.
     Idempotent: redacting twice is the first answer.
       no such session or position → NOT_FOUND SESSION_NOT_FOUND → check both
@@ -572,7 +580,11 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.RedactEventResponse, _abc.Awaitable[_session_pb2.RedactEventResponse]]:
         """Erase one event's data, for every fork that shares it; keep who, when, why, its
-        digest and its hash.
+        digest and its hash. This one event alone: sessiond does not read data, so
+        it cannot tell what else holds what this said. Whoever calls it redacts as well
+        every later `agent.thread_context_compacted` whose `through` reaches the position,
+        and the `span.model_request_end` of each question with `purpose: compaction`
+        whose `covers` does, as `carpal session redact` does; docs/context.md says why.
         Callers: operator.
         Idempotent: redacting twice is the first answer.
           no such session or position → NOT_FOUND SESSION_NOT_FOUND → check both
