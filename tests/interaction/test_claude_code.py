@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import Points
 from tests.hands.place import until
 from tests.interaction.play import HELD, let_go, one_effect, pipes, session, started
 from tests.pace import SCALE
@@ -24,8 +25,10 @@ async def it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[W
     homes = tmp_path / "homes"
     homes.mkdir()
     monkeypatch.setenv("TMPDIR", str(homes))
-    async with world(tmp_path / "state", brains=("b1", "b2"), term=2.0 * SCALE) as running:
-        yield running
+    environ = Points(tmp_path / "points").environ
+    term = 2.0 * SCALE
+    async with world(tmp_path / "state", brains=("b1", "b2"), term=term, environ=environ) as up:
+        yield up
 
 
 def programs(folder: Path) -> list[int]:
@@ -68,3 +71,31 @@ async def test_a_brain_killed_in_the_middle_of_a_call_is_replaced_and_the_call_r
         await made.until_type("session.status_idle", idle.position, LONG)
     assert programs(tmp_path / "homes") == []
     assert list((tmp_path / "homes").glob("carpal-claude-code-*")) == []
+
+
+@pytest.mark.parametrize(
+    ("point", "questions"),
+    [
+        ("brain.request.started", 3),  # the one that nobody answered is asked again
+        ("brain.intent.appended", 2),  # its reply is in the log, and Claude Code was not told
+        ("brain.result.before_appended", 2),  # the call ran, and nobody noted it
+    ],
+)
+async def test_a_brain_killed_at_a_step_is_replaced_and_what_was_done_is_not_done_again(
+    it: World, tmp_path: Path, point: str, questions: int
+) -> None:
+    points = Points(tmp_path / "points")
+    points.arm(point, "kill")
+    work = tmp_path / "work"
+    work.mkdir()
+    agent = {"harness": "claude_code"}
+    async with session(it, "$ echo once >> mark", work, agent=agent) as made:
+        await made.until_type("session.status_idle", seconds=LONG)
+        assert not points.disarm(point), f"nobody came by it:\n{made.text()}"
+        assert made.data("session.status_idle")[-1]["stop_reason"] == {"type": "end_turn"}
+        drivers = {e.source for e in made.log if e.type.startswith(("agent.", "span."))}
+        assert len(drivers) == 2, made.text()
+        assert len(made.data("span.model_request_start")) == questions, made.text()
+        assert len(made.data("agent.tool_result")) == 1, made.text()
+    assert (work / "mark").read_text() == "once\n"
+    assert programs(tmp_path / "homes") == []
