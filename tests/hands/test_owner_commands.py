@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hands.files import HandFiles
 from tests.hands.fake_brain import FakeBrain
 from tests.hands.machine import Machine
 from tests.hands.test_cli import carpal
+from tests.hands.test_service import refused
 
 
 @pytest.fixture
@@ -71,6 +73,25 @@ async def test_a_wrong_policy_file_at_the_start_ends_the_daemon_with_2_and_the_r
         ran = await asyncio.to_thread(carpal, *given)
         assert ran.returncode == 2
         assert says in ran.stderr
+
+
+async def test_on_sighup_the_policy_is_read_again_and_a_wrong_one_changes_nothing(
+    machine: Machine, one: FakeBrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text("")
+    monkeypatch.setenv("CARPAL_POLICY", str(file))
+    async with machine.process() as child:
+        await (await one.link()).provision("h1")
+        for number, text in enumerate(("types = []", "types = 3")):
+            file.write_text(text)
+            child.process.send_signal(signal.SIGHUP)
+            asked = await one.link()
+            error = await refused(asked.provision(f"h2-{number}"))
+            assert (error.reason, error.fields["rule"]) == ("POLICY_FORBIDS", "types")
+            error = await refused(asked.ask(execute=asked.call("h1", f"c{number}", "true")))
+            assert (error.reason, error.fields["file"]) == ("POLICY_FORBIDS", str(file))
+    assert f"{file}, line 1: types" in (machine.state / "daemon.log").read_text()
 
 
 async def test_a_daemon_writes_its_start_and_every_call_to_its_audit(
