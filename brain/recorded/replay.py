@@ -106,8 +106,8 @@ class Replay:
         if not isinstance(harness, Generator):
             raise refuse(
                 Reason.CONFIG_INVALID,
-                f"the harness {self._name!r} is an async one: it waits for things outside the log, "
-                "such as a process of its own, so there is nothing to run it over again with",
+                f"the harness {self._name!r} is an async one and cannot be replayed: it waits for "
+                "things outside the log, such as a process of its own",
                 action="see what it asked with `carpal session request ID --n N`, or replay with a "
                 "harness that is no async one, by `--harness`",
             )
