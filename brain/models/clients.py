@@ -26,6 +26,9 @@ _STANDS_IN = "the-token-command-gives-it"
 """Where a client wants a key at its start; what is sent is the token."""
 _PROJECT = "ANTHROPIC_VERTEX_PROJECT_ID"
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100, keepalive_expiry=30.0)
+"""As the package has them, but that a connection outlasts a tool call: to make one takes round
+trips, for TCP and TLS, before the model is even asked. Services keep them for a minute or more."""
 _PACKAGES = {"bedrock": ("boto3",), "vertex": ("google.auth", "requests")}
 
 
@@ -173,7 +176,7 @@ def _http(provider: Provider, unsaid: Unsaid) -> httpx2.AsyncClient:
         # The headers are there: from here on it is a stream that may not stand still.
         response.request.extensions["timeout"]["read"] = provider.idle_timeout
 
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"limits": _LIMITS}
     if provider.token_command:
         command = TokenCommand(
             provider.token_command,

@@ -8,6 +8,7 @@ harness's, so that each attempt is in the log.
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -22,7 +23,7 @@ from brain.models.reading import Delta, Reading, Unreadable
 from brain.models.settings import Provider, read_providers
 from brain.models.unsaid import Unsaid, without_paths
 from brain.session import model_kinds as kinds
-from brain.text import clean
+from brain.text import canonical, clean
 from brain.turnstile import Turnstile
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,8 @@ its leases."""
 _EACH_PASS = 8
 """Replies that begin to be read in one pass of the event loop: each takes some milliseconds, when
 all of it has come."""
+_REST = 0.05
+"""Seconds for what comes after a message: its stream's end is on its way with it."""
 _NEEDS_WORDS = frozenset({"end_turn", "tool_use", "pause_turn"})
 """Stop reasons after which an empty reply leaves nothing to go on with."""
 _SAID = frozenset({"thinking", "redacted_thinking"})
@@ -214,9 +217,12 @@ def _named(name: str, failed: Failed) -> str:
 async def _read(client: Client, parameters: Json, reading: Reading, turnstile: Turnstile) -> None:
     # As the request stands, not through the package's types: what is sent is what was hashed,
     # and what comes is kept as it came.
+    whole = {**parameters, "stream": True}
+    own = isinstance(client, anthropic.AsyncAnthropic)  # a cloud's changes what is sent
     stream = await client.post(
         "/v1/messages",
-        body={**parameters, "stream": True},
+        body=None if own else whole,
+        content=canonical(whole) if own else None,
         cast_to=object,
         stream=True,
         stream_cls=anthropic.AsyncStream[object],
@@ -229,9 +235,21 @@ async def _read(client: Client, parameters: Json, reading: Reading, turnstile: T
                 raise Unreadable(f"an event of the stream is {type(event).__name__}, no object")
             reading.take(event)
             if reading.ended:
+                await _rest(stream)
                 break
     finally:
         await stream.close()
+
+
+async def _rest(stream: anthropic.AsyncStream[object]) -> None:
+    """What comes after the message: its end, mostly, and then the connection serves the next call.
+
+    One that was not read to its end is closed. What is there is read, and hardly waited for.
+    """
+    with suppress(TimeoutError, anthropic.APIError, httpx2.HTTPError, Unreadable, ValueError):
+        async with asyncio.timeout(_REST):
+            async for _ in stream:
+                pass
 
 
 def _reply(reading: Reading) -> Reply | Failed:
