@@ -29,7 +29,7 @@ from brain.session.entries import COMPACTED, Entry
 from brain.session.eviction import read_window
 from brain.session.transcript import Transcript
 from carpal.errors import CarpalError
-from carpal.json_in import read_object
+from carpal.json_in import plain_object, read_object
 
 ERROR = "session.error"
 SLEEP_MAX = 86_400.0
@@ -164,7 +164,8 @@ def _object(field: str, value: Any, size: int) -> Json:
         raise Wrong(f"{field}: must be a dict, and is a {type(value).__name__}")
     try:
         text = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
-        read_object(text.encode(), field, size=size)
+        if plain_object(data := text.encode(), size=size) is None:
+            read_object(data, field, size=size)
     except CarpalError as error:
         raise Wrong(error.message) from None
     except RecursionError:

@@ -47,6 +47,8 @@ class Transcript:
         """Name → type, config, placement; the first is the default hand."""
         self.tools: dict[str, Json] = {}
         """Hand name → the newest `context.tools` data, of whose tools the model can be told."""
+        self.offering = 0
+        """Position of the newest event that may change what tools the model is offered."""
         self.loaded: list[str] = []
         """Deferred tools that the model asked for, by the names it was told, oldest first."""
         self.calls: dict[str, Call] = {}
@@ -265,7 +267,7 @@ class Transcript:
         if "limits" in entry.data:
             self.budget.change(entry.data["limits"])
         self.agent, self.hand_specs = agent, hands
-        self.changed = entry.position
+        self.changed = self.offering = entry.position
 
     def _on_session_status_running(self, entry: Entry) -> None:
         self.running = True
@@ -320,12 +322,14 @@ class Transcript:
         # Hands of one type have the same, and each is looked at once.
         fit = before if tools == before else [tool for tool in tools if not unfit(tool)]
         self.tools[entry.data["hand"]] = {**entry.data, "tools": fit}
+        self.offering = entry.position
 
     def _on_context_tools_loaded(self, entry: Entry) -> None:
         names = entry.data["names"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError("names is no list of texts")
         self.loaded += [name for name in dict.fromkeys(names) if name not in self.loaded]
+        self.offering = entry.position
 
     def _on_span_model_request_start(self, entry: Entry) -> None:
         if stale := self.open_request():

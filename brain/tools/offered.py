@@ -6,7 +6,9 @@ default hand's are offered, and a search for the others; what it found is
 offered from then on, at the end, so that what stands before stays as it was.
 """
 
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from brain.offers import tools_of
 from brain.permissions import Permission, evaluate, is_offered
@@ -25,11 +27,38 @@ DEFER_ABOVE = 40
 """Tools of all hands together that are offered at once, where the agent says nothing."""
 
 
+@dataclass
+class _Offer:
+    """What was made already, as long as the log says nothing new of agent, hands and tools."""
+
+    at: int
+    by_name: dict[str, tuple[str, Json]] | None = None
+    tools: list[Json] | None = None
+
+
+_offers: WeakKeyDictionary[Transcript, _Offer] = WeakKeyDictionary()
+"""Every turn, and every call, asks for them, and fifty hands have hundreds."""
+
+
+def _offer(transcript: Transcript) -> _Offer:
+    offer = _offers.get(transcript)
+    if offer is None or offer.at != transcript.offering:
+        offer = _offers[transcript] = _Offer(transcript.offering)
+    return offer
+
+
 def offered(transcript: Transcript) -> list[Json]:
     """Messages API tools, from the newest `context.tools` of each named hand, and the brain's own.
 
     Each name once. What the API would refuse is left out, for it refuses the whole request.
     """
+    offer = _offer(transcript)
+    if offer.tools is None:
+        offer.tools = _offered(transcript)
+    return list(offer.tools)
+
+
+def _offered(transcript: Transcript) -> list[Json]:
     named = _allowed(transcript)
     held = deferred(transcript)
     tools = [_told(transcript, name, *named[name]) for name in named if name not in held]
@@ -134,6 +163,13 @@ def _allowed(transcript: Transcript) -> dict[str, tuple[str, Json]]:
 
 def _by_name(transcript: Transcript) -> dict[str, tuple[str, Json]]:
     """Names as the model is told them → hand and tool. The brain's own names are no hand's."""
+    offer = _offer(transcript)
+    if offer.by_name is None:
+        offer.by_name = _named(transcript)
+    return offer.by_name
+
+
+def _named(transcript: Transcript) -> dict[str, tuple[str, Json]]:
     named: dict[str, tuple[str, Json]] = {}
     for hand in transcript.hand_specs:
         for tool in transcript.tools.get(hand, {}).get("tools", ()):

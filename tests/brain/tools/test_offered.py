@@ -1,5 +1,6 @@
 """A tool's name says which hand it runs on."""
 
+import copy
 import json
 import random
 from typing import Any
@@ -100,3 +101,28 @@ def test_a_name_that_is_no_tools_is_said_once_it_is_known_what_each_hand_has() -
     assert no_tool(log.transcript, "nope") == said
     for name in ("bash", "shell__bash", "build__bash", "brain__anything"):
         assert no_tool(log.transcript, name) == ""
+
+
+def test_what_is_offered_follows_the_log_however_often_it_was_asked_before() -> None:
+    chance = random.Random(SEED)
+    log = Log()
+    for _ in range(200):
+        hand = chance.choice(["shell", "build", "web"])
+        names = chance.sample(["bash", "read", "write"], chance.randint(0, 3))
+        hands = {each: {"type": "process"} for each in chance.sample(["shell", "build", "web"], 2)}
+        tools = {"defer_above": chance.randint(0, 4), "offer": ["bash", "*__*"]}
+        match chance.randint(0, 3):
+            case 0:
+                log.add(
+                    "context.tools", {**told(hand), "tools": [{**BASH, "name": n} for n in names]}
+                )
+            case 1:
+                log.add("session.updated", {"agent": {"model": "m", "tools": tools}})
+            case 2:
+                log.add("session.updated", {"hands": hands})
+            case 3:
+                log.add("context.tools_loaded", {"names": [f"{hand}__{name}" for name in names]})
+        # Nothing is known of a copy, which is made anew from all that the transcript holds.
+        anew = copy.copy(log.transcript)
+        assert offered(log.transcript) == offered(anew)
+        assert meant(log.transcript, f"{hand}__bash") == meant(anew, f"{hand}__bash")
