@@ -12,11 +12,13 @@ from bench.daemons import name
 from bench.echo_peers import PAYLOAD
 from bench.sessiond_process import sessiond
 from brain.daemons.admission import Admission
+from brain.daemons.diary import Diary
 from brain.daemons.directory import Directory
 from brain.daemons.fleet import Fleet
 from brain.daemons.hands_at import Peers
 from brain.daemons.introduction import Introduction
 from brain.daemons.links import Links
+from brain.daemons.people import People
 from brain.daemons.planned import PlannedEnds
 from brain.orchestrator import OrchestratorService
 from brain.session.leases import LeaseKeeper
@@ -132,6 +134,7 @@ async def link_brain(folder: Path, files: IdentityFiles) -> AsyncIterator[LinkBr
                 Admission(fleet, me, Introduction(files, Revocations())),
                 WatchHub(),
                 peers,
+                people=People(sessions, fleet, Diary(fleet, sessions, me), peers),
                 me=me,
                 lease_left=lambda: _TERM,
             )

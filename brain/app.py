@@ -12,11 +12,13 @@ import msgspec
 
 from brain import harness
 from brain.daemons.admission import HEARTBEAT, Admission
+from brain.daemons.diary import Diary
 from brain.daemons.directory import Directory
 from brain.daemons.fleet import ORPHAN_MARGIN, Fleet
 from brain.daemons.hands_at import Peers
 from brain.daemons.introduction import Introduction
 from brain.daemons.links import Links
+from brain.daemons.people import People
 from brain.daemons.planned import PlannedEnds
 from brain.daemons.presence import Presence
 from brain.daemons.relay import HandRelay
@@ -122,10 +124,17 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
         links = Links(directory, keeper, me, planned)
         fleet = Fleet(directory, links, peers, me, config.orphan_margin)
         returns = Returns(fleet, sessions)
+        diary = Diary(fleet, sessions, me)
+        people = People(sessions, fleet, diary, peers)
+
+        def unsettled(daemon: str, workspace: str) -> None:
+            returns.came(daemon, workspace)
+            diary.came(daemon, workspace)
+
         introduction = Introduction(files, trust.revocations)
         introduction.on_change(links.tell_revocations)
         admission = Admission(
-            fleet, me, introduction, heartbeat=config.heartbeat, unsettled=returns.came
+            fleet, me, introduction, heartbeat=config.heartbeat, unsettled=unsettled
         )
         presence = Presence(keeper, config.name)
         orchestrator = OrchestratorService(
@@ -134,6 +143,7 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             admission,
             hub,
             peers,
+            people=people,
             me=me,
             lease_left=presence.left,
             providers=providers,
@@ -151,7 +161,7 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             hand_idle=config.hand_idle,
             sessions_max=config.sessions_max,
         )
-        services = _Services(orchestrator, HandRelay(fleet), enrollment, links)
+        services = _Services(orchestrator, HandRelay(fleet, people), enrollment, links)
         if not await trust.first(stop):
             return
         address, enroll = await _listen(stack, config, files, services, trust.revocations)
@@ -162,7 +172,7 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             announce(ready_fd, address=keeper.address, name=me.name, **presence.attributes)
             log.info("brain serves", extra={"address": keeper.address, "brain": me.name})
 
-        parts = _Parts(keeper, appender, fleet, presence, scheduler, renewal, returns)
+        parts = _Parts(keeper, appender, fleet, presence, scheduler, renewal, returns, diary)
         await _work(stop, parts, ready)
 
 
@@ -181,6 +191,7 @@ class _Parts(NamedTuple):
     scheduler: Scheduler
     renewal: Renewal
     returns: Returns
+    diary: Diary
 
 
 def _check(files: IdentityFiles, config: BrainConfig) -> Identity:
@@ -240,6 +251,7 @@ async def _work(stop: asyncio.Event, parts: _Parts, ready: Callable[[], None]) -
             group.create_task(fleet.directory.follow_daemons()),
             group.create_task(fleet.directory.follow_brains(fleet.links.tell_brains)),
             group.create_task(parts.returns.run()),
+            group.create_task(parts.diary.run()),
         ]
         lost = refuse(Reason.UNAVAILABLE, "this brain lost its lease")
         present = group.create_task(presence.run(lambda: fleet.links.end(lost)))

@@ -12,6 +12,7 @@ from brain.daemons.daemon_link import DaemonLink
 from brain.daemons.fleet import Fleet
 from brain.daemons.gate import Record, refused
 from brain.daemons.hands_at import Peers, one
+from brain.daemons.people import People, asked
 from brain.follower import Follower
 from brain.session.watch import WatchHub
 from carpal.client import rpc_errors
@@ -44,6 +45,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         hub: WatchHub,
         peers: Peers,
         *,
+        people: People,
         me: Identity,
         lease_left: Callable[[], float],
         providers: Iterable[str] = (),
@@ -55,6 +57,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         self._admission = admission
         self._hub = hub
         self._peers = peers
+        self._people = people
         self._follower = Follower(sessions, peers, me.uri)
         self._lease_left = lease_left
         self._blobs = BlobRelay(sessions)
@@ -92,6 +95,17 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
     ) -> pb.WriteBlobResponse:
         """A blob that a hand on the caller made."""
         return await self._blobs.write(request_iterator, caller(context))
+
+    async def Enter(
+        self, request_iterator: AsyncIterator[pb.EnterRequest], context: Context
+    ) -> AsyncIterator[pb.EnterResponse]:
+        """A person in a hand of a session, for as long as they stay."""
+        who = caller(context)
+        opening = await asked(request_iterator)
+        await self._session(opening.session_id, who)
+        async with aclosing(self._people.enter(opening, request_iterator, who)) as came:
+            async for said in came:
+                yield said
 
     async def Wake(self, request: pb.WakeRequest, context: Context) -> pb.WakeResponse:
         """An append that carries a wake."""

@@ -62,6 +62,7 @@ METHODS: dict[str, frozenset[Role]] = {
     "/carpal.v1.Orchestrator/ListHands": _OPERATOR_BRAIN,
     "/carpal.v1.Orchestrator/DrainDaemon": _OPERATOR_BRAIN,
     "/carpal.v1.Orchestrator/QuarantineDaemon": _OPERATOR,
+    "/carpal.v1.Orchestrator/Enter": _OPERATOR,
     "/carpal.v1.Orchestrator/ReadBlob": _DAEMON,
     "/carpal.v1.Orchestrator/WriteBlob": _DAEMON,
     "/carpal.v1.Enrollment/Enroll": ANYONE,

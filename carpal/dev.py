@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from carpal import children, config, dev_sandbox, process
+from carpal import children, config, dev_policy, dev_sandbox, process
 from carpal.children import Child
 from carpal.dev_state import HOST, Kept, end_supervisors, only_one
 from carpal.errors import CarpalError, refuse
@@ -168,7 +168,12 @@ class Dev:
             *("daemon", "hand", "run", "--token-file", "-"),
             stdin=True,
             # It ends its hands itself, so nothing is won by waiting for their calls.
-            environ={**_without_keys(), **off, "CARPAL_STOP_WAIT": "0"},
+            environ={
+                **_without_keys(),
+                **off,
+                **dev_policy.allowing(self.state, os.environ),
+                "CARPAL_STOP_WAIT": "0",
+            },
         )
         if self.options.practice:
             await self._practice(at["practice"])

@@ -17,6 +17,8 @@ from carpal.v1 import orchestrator_pb2 as pb
 
 _RESULTS = frozenset({"provision", "execute"})
 """Requests with an answer of many messages, of which one is the result."""
+_OWING = UNARY | _RESULTS | {"tunnel"}
+"""Requests whose answer must say what became of them, here or by where it moves."""
 
 
 @dataclass
@@ -50,9 +52,8 @@ class Answer:
             return f"the answer of a request to {self.arm} moved"
         if kind == self.arm:
             self.told |= self.arm in UNARY or _is_result(reply, self.arm)
-        owed = self.arm in UNARY or self.arm in _RESULTS
         open_end = reply.last and not reply.attached and kind != "status"
-        if owed and open_end and not self.told and not self.unread:
+        if self.arm in _OWING and open_end and not self.told and not self.unread:
             return f"the answer of a request to {self.arm} ended without a result"
         return ""
 
@@ -81,6 +82,8 @@ class Answers:
         if arm == "execute":
             answer.call_id = request.execute.call_id
             answer.reading = Reading(request.execute.output_offset)
+        elif arm == "tunnel":
+            answer.call_id = request.tunnel.tunnel_id
 
     def on_control(self, request_id: int) -> Answer | None:
         """The answer, while it travels on the control stream."""

@@ -4,7 +4,9 @@ from typing import Final
 
 ATTACH: Final = "attach"
 """The capability of moving large answers to a stream of their own."""
-CAPABILITIES: Final = ("claim", "replay", ATTACH)
+TUNNEL: Final = "tunnel"
+"""The capability of letting a person into hands, and of noting in a log when they came and left."""
+CAPABILITIES: Final = ("claim", "replay", ATTACH, TUNNEL)
 """What either end of this version can do, and says so in hello and welcome."""
 
 SILENT_BEATS: Final = 3
@@ -15,7 +17,7 @@ ORPHAN_DEADLINE: Final = 600.0
 
 UNARY: Final = frozenset({
     "describe", "probe", "claim", "acknowledge", "cancel", "transfer", "release", "list_hands",
-    "drain_hands",
+    "drain_hands", "settle_tunnels",
 })  # fmt: skip
 """Requests with one message for an answer."""
 STREAMS: Final = frozenset({"provision", "execute", "events", "save"})

@@ -75,6 +75,7 @@ class Reason(StrEnum):
     HAND_TYPE_NOT_FOUND = "HAND_TYPE_NOT_FOUND"
     HAND_NOT_FOUND = "HAND_NOT_FOUND"
     HAND_GONE = "HAND_GONE"
+    HAND_TAKEN = "HAND_TAKEN"
     TOOL_NOT_FOUND = "TOOL_NOT_FOUND"
     INPUT_INVALID = "INPUT_INVALID"
     MOUNT_NOT_FOUND = "MOUNT_NOT_FOUND"
@@ -173,6 +174,7 @@ SPECS: dict[Reason, Spec] = {
     Reason.HAND_TYPE_NOT_FOUND: Spec(Code.NOT_FOUND, "list the types with `carpal fleet ls`"),
     Reason.HAND_NOT_FOUND: Spec(Code.NOT_FOUND, "provision another hand"),
     Reason.HAND_GONE: Spec(Code.FAILED_PRECONDITION, "provision another hand"),
+    Reason.HAND_TAKEN: Spec(Code.FAILED_PRECONDITION, "ask them, or enter without taking it"),
     Reason.TOOL_NOT_FOUND: Spec(Code.NOT_FOUND, "use a tool the hand describes"),
     Reason.INPUT_INVALID: Spec(Code.INVALID_ARGUMENT, "correct the input"),
     Reason.MOUNT_NOT_FOUND: Spec(Code.NOT_FOUND, "correct the mount"),

@@ -37,7 +37,7 @@ from carpal.link_terms import ATTACH
 from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
 from carpal.v1 import orchestrator_pb2_grpc, types_pb2
-from hands import attach, dispatch
+from hands import attach, dispatch, tunnel_stream
 from hands.inventory import Inventory
 from hands.service import HandService
 
@@ -178,6 +178,9 @@ class BrainLink:
     async def _answer(self, request: pb.Request) -> None:
         attached = False
         try:
+            if request.HasField("tunnel"):
+                await self._tunnel(request)
+                return
             async for reply in dispatch.answer(self._service, request, attach=self._attaches):
                 point("daemon.reply.before_queued")
                 self._link.reply(reply)
@@ -206,6 +209,25 @@ class BrainLink:
         read = functools.partial(self._link.acknowledge, opening.request_id)
         await attach.carry(self._brain.Attach, opening, running, read)
         self._link.finish(opening.request_id)
+
+    async def _tunnel(self, request: pb.Request) -> None:
+        """Let a person in; all that they send and get travels on an Attach stream."""
+        number = request.request_id
+        try:
+            if not self._attaches:
+                raise refuse(Reason.NOT_BUILT, "this brain takes no streams of tunnels")
+            with self._service.tunnels.opened(request.tunnel) as tunnel:
+                self._link.reply(pb.Reply(request_id=number, last=True, attached=True))
+                self._flush()
+                opening = pb.AttachOpen(
+                    request_id=number, call_id=request.tunnel.tunnel_id, epoch=self._link.epoch
+                )
+                await tunnel_stream.carry(self._brain.Attach, opening, tunnel, self._service.gate)
+            self._link.finish(number)
+        except CarpalError as error:
+            status = to_status(self._service.gate.error(error))
+            self._link.reply(pb.Reply(request_id=number, last=True, status=status))
+            self._flush()
 
     def _abandon(self, request_id: int) -> None:
         """Stop answering; the answer's end is still said, so that both ends forget it."""

@@ -20,6 +20,7 @@ from hands.cli_install import install, uninstall
 from hands.cli_options import CONFIG, STATE, asking, settings_of
 from hands.cli_owner import audit, stop
 from hands.cli_types import call, new
+from hands.cli_visit import cp, forward, shell
 from hands.conformance.cli import check
 
 
@@ -28,7 +29,22 @@ def hand() -> None:
     """The hand daemon on this machine."""
 
 
-for command in (check, doctor, diag, call, new, stop, audit, drain, install, uninstall):
+_COMMANDS = (
+    check,
+    doctor,
+    diag,
+    call,
+    new,
+    stop,
+    audit,
+    drain,
+    install,
+    uninstall,
+    shell,
+    cp,
+    forward,
+)
+for command in _COMMANDS:
     hand.add_command(command)
 
 

@@ -8,6 +8,7 @@ time, and that inputs fit the schema you described.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -266,6 +267,66 @@ class Savable(Protocol):
 
         Says in a few words what it holds. Raises MountFailed, HandLost, and whatever `take` does.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """A person's way into a hand."""
+
+    tunnel_id: str
+    kind: Literal["shell", "copy", "forward"]
+    options: Mapping[str, Any]
+    """What `hands/tunnel_options.py` makes of what the person asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """What came out of a tunnel. Of nothing: no more comes, though more may be given."""
+
+    data: bytes
+    error: bool = False
+    """A shell without a terminal says it as an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """How a tunnel ended: the last that comes out of it."""
+
+    exit_code: int | None = None
+    problem: str = ""
+    """Why, when that was not its own end."""
+    said: str = ""
+
+
+class Inside(Protocol):
+    """The hand's end of a tunnel. Who waits in `give` delays nobody but the person."""
+
+    async def give(self, data: bytes) -> None:
+        """What the person sends. Waits while the hand takes no more."""
+
+    async def resize(self, rows: int, columns: int) -> None:
+        """Their terminal has another size."""
+
+    async def end(self) -> None:
+        """They send no more."""
+
+    async def take(self, most: int) -> Bytes | Left:
+        """What came, at most so many bytes: all there is at once. After `Left` nothing does."""
+
+
+@runtime_checkable
+class Enterable(Protocol):
+    """What a hand can besides, whose type has the capability `tunnel`."""
+
+    def enter(self, entrance: Entrance) -> AbstractAsyncContextManager[Inside]:
+        """Let a person in, beside its calls; raises HandLost and EnterFailed.
+
+        At the end of the block nothing is left of what the person started.
+        """
+
+
+class EnterFailed(Exception):
+    """A person could not be let in; says why."""
 
 
 @dataclass(frozen=True, slots=True)

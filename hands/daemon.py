@@ -275,7 +275,7 @@ class Daemon:
             capacity=self._inventory.capacity,
             types=self._service.types(),
             last_epoch=int(journal.note(_LAST_EPOCH, "0")),
-            unsettled=journal.unsettled,
+            unsettled=journal.unsettled + len(self._service.tunnels.records),
             nonce=secrets.token_bytes(32),
         )
 

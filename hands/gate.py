@@ -10,8 +10,9 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from carpal.errors import CarpalError, refuse
 from carpal.mounts import Mount
@@ -26,24 +27,21 @@ from hands.redact import Redactor
 _PIECE = 1024 * 1024
 
 
-class Entering(Protocol):
+@dataclass(frozen=True)
+class Person:
     """A person who asks to enter a hand."""
 
-    @property
-    def operator(self) -> str:
-        """SPIFFE URI."""
-
-    @property
-    def workspace(self) -> str:
-        """Of the session."""
-
-    @property
-    def hand_type(self) -> str:
-        """Of the hand."""
-
-    @property
-    def kind(self) -> str:
-        """One of `hands.policy.ENTRIES`."""
+    operator: str
+    """SPIFFE URI, as the brain says."""
+    workspace: str
+    hand_type: str
+    kind: str
+    """`shell`, `copy` or `forward`."""
+    take: bool
+    """The hand's calls are to wait: that is `control`, and to be allowed too."""
+    hand_id: str
+    session_id: str
+    tunnel_id: str
 
 
 class Gate:
@@ -166,13 +164,23 @@ class Gate:
         self.policy.check_type(type_name)
         self._write("save", hand=hand_id, save=save_id, session=driver.session_id)
 
-    def enter(self, person: Entering) -> None:
+    def enter(self, person: Person) -> None:
         """A person who may enter a hand. POLICY_FORBIDS, AUDIT_NOT_WRITTEN."""
-        who = {"kind": person.kind, "type": person.hand_type, "operator": person.operator}
+        who = {
+            "tunnel": person.tunnel_id,
+            "hand": person.hand_id,
+            "session": person.session_id,
+            "kind": person.kind,
+            "type": person.hand_type,
+            "operator": person.operator,
+            "control": "yes" if person.take else "no",
+        }
         with self.asked("enter", **who):
             self.policy.check_workspace(person.workspace)
             self.policy.check_type(person.hand_type)
             self.policy.check_entry(person.kind)
+            if person.take:
+                self.policy.check_entry("control")
             self._write("entered", **who)
 
     def note(self, what: str, **facts: Any) -> None:

@@ -7,7 +7,8 @@ service. When the hand dies, its open calls are settled as lost.
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 
 from carpal.errors import refuse
 from carpal.status import Reason
@@ -16,8 +17,11 @@ from hands import kept, results, saving
 from hands.blobs import Blobs
 from hands.contract import (
     Call,
+    Enterable,
+    Entrance,
     Hand,
     HandLost,
+    Inside,
     Outcome,
     Output,
     Result,
@@ -68,6 +72,10 @@ class Keeper:
         self._line: asyncio.Queue[Running | None] = asyncio.Queue()
         self._idle = False
         """The worker waits for the next call, and none is in line."""
+        self._held = 0
+        """People who have control: no call begins meanwhile."""
+        self._free = asyncio.Event()
+        self._free.set()
         self._lost = ""
         self._deadline = Deadline(row.orphan_deadline)
         self._deadline.contact(ago=hand.quiet)
@@ -75,7 +83,7 @@ class Keeper:
     def submit(self, call: Call, digest: bytes) -> Running:
         """Accept a call that the journal does not know; it runs when its turn comes."""
         running = Running(call.call_id, call, Spool(self._folder, call.call_id))
-        if self._idle:  # its turn is now: one step in the journal, not two
+        if self._idle and not self._held:  # its turn is now: one step in the journal, not two
             self._journal.starting(self.hand_id, call.call_id, digest)
             running.waits = False
         else:
@@ -96,6 +104,7 @@ class Keeper:
                 if running.ended:
                     running.ended.stop()  # nobody waits for contents of a dead hand's files
             self._line.put_nowait(None)
+            self._free.set()
             await worker
         await self._bury(_REAP_LIMIT)
 
@@ -124,6 +133,34 @@ class Keeper:
     def orphan_in(self) -> float:
         """Seconds left before the hand ends itself."""
         return self._deadline.left
+
+    @contextmanager
+    def held(self) -> Iterator[list[str]]:
+        """A person has control: no call begins. Gives those that had begun, which go on."""
+        self._held += 1
+        self._free.clear()
+        try:
+            yield self.running
+        finally:
+            self._held -= 1
+            if not self._held:
+                self._free.set()
+
+    @property
+    def running(self) -> list[str]:
+        """Open calls that have begun."""
+        return [running.call_id for running in self.open.values() if running.began]
+
+    @property
+    def taken(self) -> bool:
+        """Whether a person has control."""
+        return self._held > 0
+
+    def enter(self, entrance: Entrance) -> AbstractAsyncContextManager[Inside]:
+        """See `Enterable`. NOT_BUILT when its type cannot."""
+        if not isinstance(self._hand, Enterable):
+            raise refuse(Reason.NOT_BUILT, "nobody can enter a hand of this type")
+        return self._hand.enter(entrance)
 
     async def release(self) -> None:
         """End the hand, from outside when it does not obey, and then settle its calls."""
@@ -191,9 +228,11 @@ class Keeper:
     async def _next(self) -> Running | None:
         self._idle = self._line.empty()
         try:
-            return await self._line.get()
+            running = await self._line.get()
         finally:
             self._idle = False
+        await self._free.wait()
+        return running
 
     async def _pump(self, running: Running) -> None:
         async for step in self._steps(running):

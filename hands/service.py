@@ -22,6 +22,7 @@ from hands.inventory import Inventory
 from hands.journal import CallRow, HandRow
 from hands.running import Running
 from hands.spool import Spool
+from hands.tunnels import Tunnels
 
 _STATES: dict[str, pb.CallState.ValueType] = {
     "accepted": pb.CALL_STATE_RUNNING,
@@ -48,6 +49,7 @@ class HandService:
         self._daemon_id = daemon_id
         self._workspace = workspace
         self._descriptions: dict[str, Description] = {}
+        self.tunnels = Tunnels(inventory, workspace)
 
     # What there is.
 
@@ -83,6 +85,7 @@ class HandService:
             journal_id=self._journal.journal_id,
             boot_id=self._hands.boot_id,
             sequence=self._journal.sequence,
+            tunnels=self.tunnels.infos(),
         )
 
     # Hands.
@@ -176,6 +179,13 @@ class HandService:
         else:
             self._hands.drain(request.reason)
         return orchestrator_pb2.DrainHandsResponse(capacity=self._hands.capacity)
+
+    async def settle_tunnels(
+        self, request: orchestrator_pb2.SettleTunnelsRequest
+    ) -> orchestrator_pb2.SettleTunnelsResponse:
+        """Forget tunnels of which the logs have all."""
+        self.tunnels.records.settle(list(request.tunnel_ids))
+        return orchestrator_pb2.SettleTunnelsResponse()
 
     # Calls.
 

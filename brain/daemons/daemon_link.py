@@ -11,9 +11,10 @@ import logging
 import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 
 from brain.daemons.attach import Answer, Requests
+from brain.daemons.meeting import Meeting
 from carpal.coalesce import Outbox
 from carpal.errors import CarpalError, refuse
 from carpal.fault_points import frame_points, point
@@ -30,10 +31,11 @@ from carpal.link import (
     State,
 )
 from carpal.link_answers import not_here
+from carpal.link_terms import TUNNEL
 from carpal.server import Context
 from carpal.status import Reason
+from carpal.v1 import hand_pb2, types_pb2
 from carpal.v1 import orchestrator_pb2 as pb
-from carpal.v1 import types_pb2
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +58,7 @@ class DaemonLink:
         self._lease_left = lease_left
         self._link = Link(Side.BRAIN, time.monotonic())
         self._outbox: Outbox[pb.BrainMessage] = Outbox()
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, Answer | Meeting] = {}
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ticking = asyncio.Event()
         self._due = math.inf
@@ -103,6 +105,31 @@ class DaemonLink:
         finally:
             del self._answers[request_id]
             if answer.complete:
+                self._link.finish(request_id)
+            else:
+                self._link.abandon(request_id)
+                self._flush()
+
+    @asynccontextmanager
+    async def tunnel(self, opening: hand_pb2.TunnelOpen, principal: str) -> AsyncIterator[Meeting]:
+        """Have the daemon let a person in; they are out at the end of the block.
+
+        Begins once the daemon's stream is there, and nothing is passed on yet. Raises the daemon's
+        refusal, NOT_BUILT when it is too old, and DAEMON_NOT_LINKED when the link ends.
+        """
+        if TUNNEL not in self.hello.capabilities:
+            why = f"daemon {self.daemon_id} is too old to let anybody in"
+            raise refuse(Reason.NOT_BUILT, why, action="install a newer one")
+        request_id = self._link.request(pb.Request(principal=principal, tunnel=opening))
+        meeting = self._answers[request_id] = Meeting(opening.tunnel_id)
+        self._flush()
+        try:
+            await meeting.arrived()
+            yield meeting
+        finally:
+            meeting.leave()
+            del self._answers[request_id]
+            if meeting.complete:
                 self._link.finish(request_id)
             else:
                 self._link.abandon(request_id)

@@ -12,10 +12,11 @@ from google.protobuf.message import Message
 
 from brain.daemons.fleet import Fleet
 from brain.daemons.hands_at import DAEMON_KEY, one
+from brain.daemons.people import People, first, passed
 from carpal.errors import invalid
 from carpal.link_terms import UNARY
-from carpal.server import Context, caller, not_built
-from carpal.v1 import hand_pb2_grpc
+from carpal.server import Context, caller
+from carpal.v1 import hand_pb2, hand_pb2_grpc
 
 
 def _relayed(arm: str) -> Any:
@@ -43,16 +44,34 @@ class HandRelay(hand_pb2_grpc.HandServicer):
     Transfer = _relayed("transfer")
     Release = _relayed("release")
     Events = _relayed("events")
-    Tunnel = not_built
     Save = _relayed("save")
     ListHands = _relayed("list_hands")
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, people: People) -> None:
         self._fleet = fleet
+        self._people = people
+
+    async def Tunnel(
+        self, request_iterator: AsyncIterator[hand_pb2.TunnelRequest], context: Context
+    ) -> AsyncIterator[hand_pb2.TunnelResponse]:
+        """A person whom another brain let in."""
+        opening = await first(request_iterator)
+        daemon = daemon_of(context)
+        async with (
+            self._people.here(opening, daemon, caller(context).uri) as meeting,
+            aclosing(passed(meeting, request_iterator)) as came,
+        ):
+            async for said in came:
+                yield said
 
     def forward(self, arm: str, request: Message, context: Context) -> AsyncGenerator[Any, None]:
         """Ask the daemon the request's metadata names, on behalf of the caller."""
-        for key, value in context.invocation_metadata() or ():
-            if key == DAEMON_KEY:
-                return self._fleet.linked(str(value), caller(context).uri).call(arm, request)
-        raise invalid(DAEMON_KEY, "the request metadata must name the daemon")
+        return self._fleet.linked(daemon_of(context), caller(context).uri).call(arm, request)
+
+
+def daemon_of(context: Context) -> str:
+    """The daemon that a relayed call is for."""
+    for key, value in context.invocation_metadata() or ():
+        if key == DAEMON_KEY:
+            return str(value)
+    raise invalid(DAEMON_KEY, "the request metadata must name the daemon")

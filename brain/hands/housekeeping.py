@@ -19,8 +19,8 @@ _AGAIN = 60.0
 sessions are kept for less."""
 
 
-_WAITING = 24 * 3600.0
-"""Seconds that hands are kept, at least, while a call waits for a person to allow it."""
+WAITING = 24 * 3600.0
+"""Seconds that hands are kept, at least, while a person is in one, or must allow a call."""
 
 
 async def idle_hands(driver: Driver, fleet: Fleet, keep: float) -> float | None:
@@ -34,7 +34,9 @@ async def idle_hands(driver: Driver, fleet: Fleet, keep: float) -> float | None:
     if not hands:
         return None
     if transcript.waiting_calls():
-        keep = max(keep, _WAITING)
+        keep = max(keep, WAITING)
+    if transcript.people:  # nobody is thrown out of a hand meanwhile
+        keep = max(keep, WAITING)
     idle = time.time() - transcript.last_time
     if idle < keep or transcript.has_work():
         return max(keep - idle, 1.0)

@@ -90,6 +90,8 @@ class Transcript:
         self._given_up: dict[str, Call] = {}
         self.window: Window | None = None
         """Where the context window was cut last; None while nobody did."""
+        self.people: dict[str, str] = {}
+        """Tunnels of people who are in a hand → the hand's id."""
         self.last_time = 0.0
 
     def apply(self, entry: Entry) -> None:
@@ -118,6 +120,7 @@ class Transcript:
         self.budget.spent.clear()
         self._given_up.clear()
         self.saves.clear()
+        self.people.clear()
         for hand in self.hands.values():
             hand.state, hand.ended = "released", hand.ended or self.inherited
 
@@ -456,8 +459,15 @@ class Transcript:
 
     _on_hand_save_failed = _on_hand_saved
 
+    def _on_hand_entered(self, entry: Entry) -> None:
+        self.people[str(entry.data["tunnel_id"])] = str(entry.data["hand_id"])
+
+    def _on_hand_left(self, entry: Entry) -> None:
+        self.people.pop(str(entry.data["tunnel_id"]), None)
+
     def _end(self, entry: Entry, state: Literal["failed", "lost", "released"]) -> None:
         hand = self.hands[entry.data["hand_id"]]
         hand.state = state
         # A hand that is lost, and released later, means nothing from the first on.
         hand.ended = hand.ended or entry.position
+        self.people = {t: at for t, at in self.people.items() if at != hand.hand_id}

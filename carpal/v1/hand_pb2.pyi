@@ -234,7 +234,7 @@ class HandTypeInfo(_message.Message):
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolInfo]: ...
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """For example `claim`, `replay`, `events`, `tunnel.shell`, `save`."""
+        """For example `claim`, `replay`, `events`, `tunnel`, `save`."""
 
     @_builtins.property
     def units(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnitInfo]:
@@ -1225,13 +1225,33 @@ class TunnelOpen(_message.Message):
     OPERATOR_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    WORKSPACE_FIELD_NUMBER: _builtins.int
+    TUNNEL_ID_FIELD_NUMBER: _builtins.int
+    TAKE_FIELD_NUMBER: _builtins.int
+    HAND_FIELD_NUMBER: _builtins.int
+    WITHIN_FIELD_NUMBER: _builtins.int
     hand_id: _builtins.str
     operator: _builtins.str
     """SPIFFE URI of the person."""
     kind: _builtins.str
-    """`shell`, `copy`, `forward`, `view` or `control`."""
+    """`shell`, `copy` or `forward`; `view` and `control` are for later."""
     options: _builtins.bytes
-    """JSON, by kind."""
+    """JSON, by kind. shell: `tty, rows, columns, term, command`. copy: `to` or
+    `from`, a path in the workspace, and `name`. forward: `port`; without one
+    it connects nowhere, and its connections name it in `within`.
+    """
+    session_id: _builtins.str
+    """A session that has a share of the hand."""
+    workspace: _builtins.str
+    tunnel_id: _builtins.str
+    """Chosen by the brain; never used again."""
+    take: _builtins.bool
+    """Hold the calls of the hand that have not begun."""
+    hand: _builtins.str
+    """The hand's name in the session, for the log."""
+    within: _builtins.str
+    """The open `forward` of the same person that this connection is part of."""
     def __init__(
         self,
         *,
@@ -1239,10 +1259,16 @@ class TunnelOpen(_message.Message):
         operator: _builtins.str = ...,
         kind: _builtins.str = ...,
         options: _builtins.bytes = ...,
+        session_id: _builtins.str = ...,
+        workspace: _builtins.str = ...,
+        tunnel_id: _builtins.str = ...,
+        take: _builtins.bool = ...,
+        hand: _builtins.str = ...,
+        within: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hand_id", b"hand_id", "kind", b"kind", "operator", b"operator", "options", b"options"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hand", b"hand", "hand_id", b"hand_id", "kind", b"kind", "operator", b"operator", "options", b"options", "session_id", b"session_id", "take", b"take", "tunnel_id", b"tunnel_id", "within", b"within", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1275,15 +1301,24 @@ class TunnelEnd(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EXIT_CODE_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    SAID_FIELD_NUMBER: _builtins.int
     exit_code: _builtins.int
+    """Of the shell; 128 and a signal's number when one ended it."""
+    problem: _builtins.str
+    """Why it ended, when that was not its own end."""
+    said: _builtins.str
+    """What was done, in words."""
     def __init__(
         self,
         *,
         exit_code: _builtins.int | None = ...,
+        problem: _builtins.str = ...,
+        said: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code", "problem", b"problem", "said", b"said"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
@@ -1298,12 +1333,23 @@ class TunnelResponse(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
     FRAME_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    OPENED_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
+    """≤ 192 KiB. Of nothing: no more comes, though more may be sent."""
+    error: _builtins.bytes
+    """What a shell without a terminal says as an error."""
     @_builtins.property
-    def end(self) -> Global___TunnelEnd: ...
+    def end(self) -> Global___TunnelEnd:
+        """The last."""
+
     @_builtins.property
     def frame(self) -> Global___TunnelFrame:
         """A frame of a view: media type and bytes."""
+
+    @_builtins.property
+    def opened(self) -> Global___TunnelOpened:
+        """The first."""
 
     def __init__(
         self,
@@ -1311,16 +1357,40 @@ class TunnelResponse(_message.Message):
         data: _builtins.bytes = ...,
         end: Global___TunnelEnd | None = ...,
         frame: Global___TunnelFrame | None = ...,
+        error: _builtins.bytes = ...,
+        opened: Global___TunnelOpened | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "end", b"end", "frame", b"frame", "message", b"message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "end", b"end", "error", b"error", "frame", b"frame", "message", b"message", "opened", b"opened"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "end", b"end", "frame", b"frame", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "end", b"end", "error", b"error", "frame", b"frame", "message", b"message", "opened", b"opened"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["data", "end", "frame"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["data", "end", "frame", "error", "opened"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
 Global___TunnelResponse: _TypeAlias = TunnelResponse  # noqa: Y015
+
+@_typing.final
+class TunnelOpened(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNNING_CALL_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def running_call_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Calls that had begun: they go on beside the person."""
+
+    def __init__(
+        self,
+        *,
+        running_call_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["running_call_ids", b"running_call_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TunnelOpened: _TypeAlias = TunnelOpened  # noqa: Y015
 
 @_typing.final
 class TunnelFrame(_message.Message):
@@ -1343,6 +1413,58 @@ class TunnelFrame(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TunnelFrame: _TypeAlias = TunnelFrame  # noqa: Y015
+
+@_typing.final
+class TunnelInfo(_message.Message):
+    """A tunnel of which a log has not yet been told that it ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TUNNEL_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    HAND_ID_FIELD_NUMBER: _builtins.int
+    HAND_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    TOOK_FIELD_NUMBER: _builtins.int
+    OPENED_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    BECAUSE_FIELD_NUMBER: _builtins.int
+    tunnel_id: _builtins.str
+    session_id: _builtins.str
+    hand_id: _builtins.str
+    hand: _builtins.str
+    operator: _builtins.str
+    kind: _builtins.str
+    took: _builtins.bool
+    because: _builtins.str
+    @_builtins.property
+    def opened(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def ended(self) -> _timestamp_pb2.Timestamp:
+        """Unset while it is open."""
+
+    def __init__(
+        self,
+        *,
+        tunnel_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        hand_id: _builtins.str = ...,
+        hand: _builtins.str = ...,
+        operator: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        took: _builtins.bool = ...,
+        opened: _timestamp_pb2.Timestamp | None = ...,
+        ended: _timestamp_pb2.Timestamp | None = ...,
+        because: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "opened", b"opened"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["because", b"because", "ended", b"ended", "hand", b"hand", "hand_id", b"hand_id", "kind", b"kind", "opened", b"opened", "operator", b"operator", "session_id", b"session_id", "took", b"took", "tunnel_id", b"tunnel_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TunnelInfo: _TypeAlias = TunnelInfo  # noqa: Y015
 
 @_typing.final
 class SaveRequest(_message.Message):
@@ -1424,11 +1546,16 @@ class ListHandsResponse(_message.Message):
     JOURNAL_ID_FIELD_NUMBER: _builtins.int
     BOOT_ID_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    TUNNELS_FIELD_NUMBER: _builtins.int
     journal_id: _builtins.str
     boot_id: _builtins.str
     sequence: _builtins.int
     @_builtins.property
     def hands(self) -> _containers.RepeatedCompositeFieldContainer[Global___HandInfo]: ...
+    @_builtins.property
+    def tunnels(self) -> _containers.RepeatedCompositeFieldContainer[Global___TunnelInfo]:
+        """Tunnels that are open, or ended and not settled by `settle_tunnels`."""
+
     def __init__(
         self,
         *,
@@ -1436,10 +1563,11 @@ class ListHandsResponse(_message.Message):
         journal_id: _builtins.str = ...,
         boot_id: _builtins.str = ...,
         sequence: _builtins.int = ...,
+        tunnels: _abc.Iterable[Global___TunnelInfo] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "hands", b"hands", "journal_id", b"journal_id", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "hands", b"hands", "journal_id", b"journal_id", "sequence", b"sequence", "tunnels", b"tunnels"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -230,13 +230,19 @@ class HandServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Tunnel(self, request_iterator, context):
-        """A person inside the hand: shell, copy, forward, view, control. Calls are
-        held while a person has control.
+        """A person inside the hand: a shell, a copy, a forwarded port. With `take`
+        the hand's calls that have not begun wait until it ends. It ends with its
+        link, and all that it started in the hand with it.
         Callers: brain, on behalf of an operator named in the first message.
         Idempotent: no; a cut tunnel is opened anew.
         owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → ask the machine's owner
         owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
-        no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
+        no such hand of that session → NOT_FOUND HAND_NOT_FOUND → not retry
+        the hand was lost → FAILED_PRECONDITION HAND_GONE → not retry
+        its type cannot, or its daemon is too old → UNIMPLEMENTED NOT_BUILT → not retry
+        another person has control of it → FAILED_PRECONDITION HAND_TAKEN → ask them, or enter without taking it
+        as many tunnels as the daemon holds → RESOURCE_EXHAUSTED AT_CAPACITY → end one
+        relay: the daemon's link ended meanwhile → UNAVAILABLE DAEMON_NOT_LINKED → open another
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -135,13 +135,19 @@ class HandStub:
       no such hand → NOT_FOUND HAND_NOT_FOUND → stop
     """
     Tunnel: _grpc.StreamStreamMultiCallable[_hand_pb2.TunnelRequest, _hand_pb2.TunnelResponse]
-    """A person inside the hand: shell, copy, forward, view, control. Calls are
-    held while a person has control.
+    """A person inside the hand: a shell, a copy, a forwarded port. With `take`
+    the hand's calls that have not begun wait until it ends. It ends with its
+    link, and all that it started in the hand with it.
     Callers: brain, on behalf of an operator named in the first message.
     Idempotent: no; a cut tunnel is opened anew.
       owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → ask the machine's owner
       owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
-      no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
+      no such hand of that session → NOT_FOUND HAND_NOT_FOUND → not retry
+      the hand was lost → FAILED_PRECONDITION HAND_GONE → not retry
+      its type cannot, or its daemon is too old → UNIMPLEMENTED NOT_BUILT → not retry
+      another person has control of it → FAILED_PRECONDITION HAND_TAKEN → ask them, or enter without taking it
+      as many tunnels as the daemon holds → RESOURCE_EXHAUSTED AT_CAPACITY → end one
+      relay: the daemon's link ended meanwhile → UNAVAILABLE DAEMON_NOT_LINKED → open another
     """
     Save: _grpc.UnaryStreamMultiCallable[_hand_pb2.SaveRequest, _hand_pb2.SaveResponse]
     """Save a hand's workspace as a blob, after the calls before; a `tar:` mount
@@ -253,13 +259,19 @@ class HandAsyncStub(HandStub):
       no such hand → NOT_FOUND HAND_NOT_FOUND → stop
     """
     Tunnel: _aio.StreamStreamMultiCallable[_hand_pb2.TunnelRequest, _hand_pb2.TunnelResponse]  # type: ignore[assignment]
-    """A person inside the hand: shell, copy, forward, view, control. Calls are
-    held while a person has control.
+    """A person inside the hand: a shell, a copy, a forwarded port. With `take`
+    the hand's calls that have not begun wait until it ends. It ends with its
+    link, and all that it started in the hand with it.
     Callers: brain, on behalf of an operator named in the first message.
     Idempotent: no; a cut tunnel is opened anew.
       owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → ask the machine's owner
       owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
-      no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
+      no such hand of that session → NOT_FOUND HAND_NOT_FOUND → not retry
+      the hand was lost → FAILED_PRECONDITION HAND_GONE → not retry
+      its type cannot, or its daemon is too old → UNIMPLEMENTED NOT_BUILT → not retry
+      another person has control of it → FAILED_PRECONDITION HAND_TAKEN → ask them, or enter without taking it
+      as many tunnels as the daemon holds → RESOURCE_EXHAUSTED AT_CAPACITY → end one
+      relay: the daemon's link ended meanwhile → UNAVAILABLE DAEMON_NOT_LINKED → open another
     """
     Save: _aio.UnaryStreamMultiCallable[_hand_pb2.SaveRequest, _hand_pb2.SaveResponse]  # type: ignore[assignment]
     """Save a hand's workspace as a blob, after the calls before; a `tar:` mount
@@ -434,13 +446,19 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_hand_pb2.TunnelRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_hand_pb2.TunnelResponse], _abc.AsyncIterator[_hand_pb2.TunnelResponse]]:
-        """A person inside the hand: shell, copy, forward, view, control. Calls are
-        held while a person has control.
+        """A person inside the hand: a shell, a copy, a forwarded port. With `take`
+        the hand's calls that have not begun wait until it ends. It ends with its
+        link, and all that it started in the hand with it.
         Callers: brain, on behalf of an operator named in the first message.
         Idempotent: no; a cut tunnel is opened anew.
           owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → ask the machine's owner
           owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
-          no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
+          no such hand of that session → NOT_FOUND HAND_NOT_FOUND → not retry
+          the hand was lost → FAILED_PRECONDITION HAND_GONE → not retry
+          its type cannot, or its daemon is too old → UNIMPLEMENTED NOT_BUILT → not retry
+          another person has control of it → FAILED_PRECONDITION HAND_TAKEN → ask them, or enter without taking it
+          as many tunnels as the daemon holds → RESOURCE_EXHAUSTED AT_CAPACITY → end one
+          relay: the daemon's link ended meanwhile → UNAVAILABLE DAEMON_NOT_LINKED → open another
         """
 
     @_abc_1.abstractmethod

@@ -576,6 +576,7 @@ class Request(_message.Message):
     LIST_HANDS_FIELD_NUMBER: _builtins.int
     TUNNEL_FIELD_NUMBER: _builtins.int
     DRAIN_HANDS_FIELD_NUMBER: _builtins.int
+    SETTLE_TUNNELS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """1, 2, 3, … on this link; a cancel may overtake."""
     principal: _builtins.str
@@ -612,6 +613,8 @@ class Request(_message.Message):
 
     @_builtins.property
     def drain_hands(self) -> Global___DrainHandsRequest: ...
+    @_builtins.property
+    def settle_tunnels(self) -> Global___SettleTunnelsRequest: ...
     def __init__(
         self,
         *,
@@ -632,16 +635,54 @@ class Request(_message.Message):
         list_hands: _hand_pb2.ListHandsRequest | None = ...,
         tunnel: _hand_pb2.TunnelOpen | None = ...,
         drain_hands: Global___DrainHandsRequest | None = ...,
+        settle_tunnels: Global___SettleTunnelsRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "call", b"call", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "drain_hands", b"drain_hands", "events", b"events", "execute", b"execute", "list_hands", b"list_hands", "probe", b"probe", "provision", b"provision", "release", b"release", "save", b"save", "transfer", b"transfer", "tunnel", b"tunnel"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "call", b"call", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "drain_hands", b"drain_hands", "events", b"events", "execute", b"execute", "list_hands", b"list_hands", "probe", b"probe", "provision", b"provision", "release", b"release", "save", b"save", "settle_tunnels", b"settle_tunnels", "transfer", b"transfer", "tunnel", b"tunnel"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "call", b"call", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "drain_hands", b"drain_hands", "events", b"events", "execute", b"execute", "list_hands", b"list_hands", "principal", b"principal", "probe", b"probe", "provision", b"provision", "release", b"release", "request_id", b"request_id", "save", b"save", "traceparent", b"traceparent", "transfer", b"transfer", "tunnel", b"tunnel"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "call", b"call", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "drain_hands", b"drain_hands", "events", b"events", "execute", b"execute", "list_hands", b"list_hands", "principal", b"principal", "probe", b"probe", "provision", b"provision", "release", b"release", "request_id", b"request_id", "save", b"save", "settle_tunnels", b"settle_tunnels", "traceparent", b"traceparent", "transfer", b"transfer", "tunnel", b"tunnel"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["describe", "probe", "provision", "claim", "execute", "acknowledge", "cancel", "transfer", "release", "events", "save", "list_hands", "tunnel", "drain_hands"]  # noqa: Y015
+    _WhichOneofReturnType_call: _TypeAlias = _typing.Literal["describe", "probe", "provision", "claim", "execute", "acknowledge", "cancel", "transfer", "release", "events", "save", "list_hands", "tunnel", "drain_hands", "settle_tunnels"]  # noqa: Y015
     _WhichOneofArgType_call: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_call) -> _WhichOneofReturnType_call | None: ...
 
 Global___Request: _TypeAlias = Request  # noqa: Y015
+
+@_typing.final
+class SettleTunnelsRequest(_message.Message):
+    """The log has it that these tunnels ended: the daemon may forget them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TUNNEL_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tunnel_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        tunnel_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tunnel_ids", b"tunnel_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettleTunnelsRequest: _TypeAlias = SettleTunnelsRequest  # noqa: Y015
+
+@_typing.final
+class SettleTunnelsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettleTunnelsResponse: _TypeAlias = SettleTunnelsResponse  # noqa: Y015
 
 @_typing.final
 class DrainHandsRequest(_message.Message):
@@ -711,6 +752,7 @@ class Reply(_message.Message):
     SAVE_FIELD_NUMBER: _builtins.int
     LIST_HANDS_FIELD_NUMBER: _builtins.int
     DRAIN_HANDS_FIELD_NUMBER: _builtins.int
+    SETTLE_TUNNELS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     last: _builtins.bool
     """No more messages for this request on the control stream."""
@@ -748,6 +790,8 @@ class Reply(_message.Message):
     def list_hands(self) -> _hand_pb2.ListHandsResponse: ...
     @_builtins.property
     def drain_hands(self) -> Global___DrainHandsResponse: ...
+    @_builtins.property
+    def settle_tunnels(self) -> Global___SettleTunnelsResponse: ...
     def __init__(
         self,
         *,
@@ -768,12 +812,13 @@ class Reply(_message.Message):
         save: _hand_pb2.SaveResponse | None = ...,
         list_hands: _hand_pb2.ListHandsResponse | None = ...,
         drain_hands: Global___DrainHandsResponse | None = ...,
+        settle_tunnels: Global___SettleTunnelsResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "answer", b"answer", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "drain_hands", b"drain_hands", "events", b"events", "execute", b"execute", "list_hands", b"list_hands", "probe", b"probe", "provision", b"provision", "release", b"release", "save", b"save", "status", b"status", "transfer", b"transfer"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "answer", b"answer", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "drain_hands", b"drain_hands", "events", b"events", "execute", b"execute", "list_hands", b"list_hands", "probe", b"probe", "provision", b"provision", "release", b"release", "save", b"save", "settle_tunnels", b"settle_tunnels", "status", b"status", "transfer", b"transfer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "answer", b"answer", "attached", b"attached", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "drain_hands", b"drain_hands", "events", b"events", "execute", b"execute", "last", b"last", "list_hands", b"list_hands", "probe", b"probe", "provision", b"provision", "release", b"release", "request_id", b"request_id", "save", b"save", "status", b"status", "transfer", b"transfer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "answer", b"answer", "attached", b"attached", "cancel", b"cancel", "claim", b"claim", "describe", b"describe", "drain_hands", b"drain_hands", "events", b"events", "execute", b"execute", "last", b"last", "list_hands", b"list_hands", "probe", b"probe", "provision", b"provision", "release", b"release", "request_id", b"request_id", "save", b"save", "settle_tunnels", b"settle_tunnels", "status", b"status", "transfer", b"transfer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["status", "describe", "probe", "provision", "claim", "execute", "acknowledge", "cancel", "transfer", "release", "events", "save", "list_hands", "drain_hands"]  # noqa: Y015
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["status", "describe", "probe", "provision", "claim", "execute", "acknowledge", "cancel", "transfer", "release", "events", "save", "list_hands", "drain_hands", "settle_tunnels"]  # noqa: Y015
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
 
@@ -820,6 +865,7 @@ class AttachOpen(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     call_id: _builtins.str
+    """Of a tunnel its tunnel_id."""
     epoch: _builtins.int
     def __init__(
         self,
@@ -848,7 +894,9 @@ class AttachResponse(_message.Message):
     """
     @_builtins.property
     def tunnel(self) -> _hand_pb2.TunnelRequest:
-        """What the person sends."""
+        """What the person sends. The first is the request's own `open` again: the log
+        has it that they are there, and the tunnel may begin.
+        """
 
     def __init__(
         self,
@@ -1258,6 +1306,126 @@ class QuarantineDaemonResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QuarantineDaemonResponse: _TypeAlias = QuarantineDaemonResponse  # noqa: Y015
+
+@_typing.final
+class EnterRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPEN_FIELD_NUMBER: _builtins.int
+    TUNNEL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def open(self) -> Global___EnterOpen:
+        """In the first message, and only there."""
+
+    @_builtins.property
+    def tunnel(self) -> _hand_pb2.TunnelRequest: ...
+    def __init__(
+        self,
+        *,
+        open: Global___EnterOpen | None = ...,
+        tunnel: _hand_pb2.TunnelRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["open", b"open", "tunnel", b"tunnel"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["open", b"open", "tunnel", b"tunnel"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnterRequest: _TypeAlias = EnterRequest  # noqa: Y015
+
+@_typing.final
+class EnterOpen(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    HAND_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    TAKE_FIELD_NUMBER: _builtins.int
+    WITHIN_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    hand: _builtins.str
+    """Name or id of a live hand; empty means the session's only one."""
+    kind: _builtins.str
+    """The rest means what it means in TunnelOpen."""
+    options: _builtins.bytes
+    take: _builtins.bool
+    within: _builtins.str
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        hand: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        options: _builtins.bytes = ...,
+        take: _builtins.bool = ...,
+        within: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hand", b"hand", "kind", b"kind", "options", b"options", "session_id", b"session_id", "take", b"take", "within", b"within"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnterOpen: _TypeAlias = EnterOpen  # noqa: Y015
+
+@_typing.final
+class EnterResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPENED_FIELD_NUMBER: _builtins.int
+    TUNNEL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def opened(self) -> Global___EnterOpened:
+        """In the first message, and only there."""
+
+    @_builtins.property
+    def tunnel(self) -> _hand_pb2.TunnelResponse: ...
+    def __init__(
+        self,
+        *,
+        opened: Global___EnterOpened | None = ...,
+        tunnel: _hand_pb2.TunnelResponse | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["opened", b"opened", "tunnel", b"tunnel"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["opened", b"opened", "tunnel", b"tunnel"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnterResponse: _TypeAlias = EnterResponse  # noqa: Y015
+
+@_typing.final
+class EnterOpened(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TUNNEL_ID_FIELD_NUMBER: _builtins.int
+    HAND_ID_FIELD_NUMBER: _builtins.int
+    HAND_FIELD_NUMBER: _builtins.int
+    DAEMON_ID_FIELD_NUMBER: _builtins.int
+    RUNNING_CALL_IDS_FIELD_NUMBER: _builtins.int
+    tunnel_id: _builtins.str
+    hand_id: _builtins.str
+    hand: _builtins.str
+    daemon_id: _builtins.str
+    @_builtins.property
+    def running_call_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        tunnel_id: _builtins.str = ...,
+        hand_id: _builtins.str = ...,
+        hand: _builtins.str = ...,
+        daemon_id: _builtins.str = ...,
+        running_call_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["daemon_id", b"daemon_id", "hand", b"hand", "hand_id", b"hand_id", "running_call_ids", b"running_call_ids", "tunnel_id", b"tunnel_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnterOpened: _TypeAlias = EnterOpened  # noqa: Y015
 
 @_typing.final
 class ReadBlobRequest(_message.Message):

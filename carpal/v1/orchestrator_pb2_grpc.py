@@ -74,6 +74,11 @@ class OrchestratorStub:
                 request_serializer=carpal_dot_v1_dot_orchestrator__pb2.QuarantineDaemonRequest.SerializeToString,
                 response_deserializer=carpal_dot_v1_dot_orchestrator__pb2.QuarantineDaemonResponse.FromString,
                 _registered_method=True)
+        self.Enter = channel.stream_stream(
+                '/carpal.v1.Orchestrator/Enter',
+                request_serializer=carpal_dot_v1_dot_orchestrator__pb2.EnterRequest.SerializeToString,
+                response_deserializer=carpal_dot_v1_dot_orchestrator__pb2.EnterResponse.FromString,
+                _registered_method=True)
         self.ReadBlob = channel.unary_stream(
                 '/carpal.v1.Orchestrator/ReadBlob',
                 request_serializer=carpal_dot_v1_dot_orchestrator__pb2.ReadBlobRequest.SerializeToString,
@@ -195,6 +200,22 @@ class OrchestratorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Enter(self, request_iterator, context):
+        """A person enters a hand of a session: a shell, a copy, a forwarded port. The
+        session's log has `hand.entered` before anything is passed on, and
+        `hand.left` once it is over, however it ends.
+        Callers: operator (its workspace).
+        Idempotent: no; one that is cut is opened anew.
+        first message is not open, or a second open → INVALID_ARGUMENT INVALID_FIELD → correct the client
+        no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+        the session has no such live hand → NOT_FOUND HAND_NOT_FOUND → name one that it has
+        daemon not linked, or its link ended → UNAVAILABLE DAEMON_NOT_LINKED → wait for it to connect
+        any condition of Hand.Tunnel → as there → as there
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReadBlob(self, request, context):
         """Read a blob through the brain, since daemons do not reach sessiond.
         Callers: daemon, for a session one of whose hands there mounts it.
@@ -259,6 +280,11 @@ def add_OrchestratorServicer_to_server(servicer, server):
                     servicer.QuarantineDaemon,
                     request_deserializer=carpal_dot_v1_dot_orchestrator__pb2.QuarantineDaemonRequest.FromString,
                     response_serializer=carpal_dot_v1_dot_orchestrator__pb2.QuarantineDaemonResponse.SerializeToString,
+            ),
+            'Enter': grpc.stream_stream_rpc_method_handler(
+                    servicer.Enter,
+                    request_deserializer=carpal_dot_v1_dot_orchestrator__pb2.EnterRequest.FromString,
+                    response_serializer=carpal_dot_v1_dot_orchestrator__pb2.EnterResponse.SerializeToString,
             ),
             'ReadBlob': grpc.unary_stream_rpc_method_handler(
                     servicer.ReadBlob,
@@ -487,6 +513,33 @@ class Orchestrator:
             '/carpal.v1.Orchestrator/QuarantineDaemon',
             carpal_dot_v1_dot_orchestrator__pb2.QuarantineDaemonRequest.SerializeToString,
             carpal_dot_v1_dot_orchestrator__pb2.QuarantineDaemonResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Enter(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/carpal.v1.Orchestrator/Enter',
+            carpal_dot_v1_dot_orchestrator__pb2.EnterRequest.SerializeToString,
+            carpal_dot_v1_dot_orchestrator__pb2.EnterResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -108,6 +108,18 @@ class OrchestratorStub:
     Idempotent: by daemon and state.
       no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
     """
+    Enter: _grpc.StreamStreamMultiCallable[_orchestrator_pb2.EnterRequest, _orchestrator_pb2.EnterResponse]
+    """A person enters a hand of a session: a shell, a copy, a forwarded port. The
+    session's log has `hand.entered` before anything is passed on, and
+    `hand.left` once it is over, however it ends.
+    Callers: operator (its workspace).
+    Idempotent: no; one that is cut is opened anew.
+      first message is not open, or a second open → INVALID_ARGUMENT INVALID_FIELD → correct the client
+      no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+      the session has no such live hand → NOT_FOUND HAND_NOT_FOUND → name one that it has
+      daemon not linked, or its link ended → UNAVAILABLE DAEMON_NOT_LINKED → wait for it to connect
+      any condition of Hand.Tunnel → as there → as there
+    """
     ReadBlob: _grpc.UnaryStreamMultiCallable[_orchestrator_pb2.ReadBlobRequest, _orchestrator_pb2.ReadBlobResponse]
     """Read a blob through the brain, since daemons do not reach sessiond.
     Callers: daemon, for a session one of whose hands there mounts it.
@@ -199,6 +211,18 @@ class OrchestratorAsyncStub(OrchestratorStub):
     Callers: operator.
     Idempotent: by daemon and state.
       no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
+    """
+    Enter: _aio.StreamStreamMultiCallable[_orchestrator_pb2.EnterRequest, _orchestrator_pb2.EnterResponse]  # type: ignore[assignment]
+    """A person enters a hand of a session: a shell, a copy, a forwarded port. The
+    session's log has `hand.entered` before anything is passed on, and
+    `hand.left` once it is over, however it ends.
+    Callers: operator (its workspace).
+    Idempotent: no; one that is cut is opened anew.
+      first message is not open, or a second open → INVALID_ARGUMENT INVALID_FIELD → correct the client
+      no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+      the session has no such live hand → NOT_FOUND HAND_NOT_FOUND → name one that it has
+      daemon not linked, or its link ended → UNAVAILABLE DAEMON_NOT_LINKED → wait for it to connect
+      any condition of Hand.Tunnel → as there → as there
     """
     ReadBlob: _aio.UnaryStreamMultiCallable[_orchestrator_pb2.ReadBlobRequest, _orchestrator_pb2.ReadBlobResponse]  # type: ignore[assignment]
     """Read a blob through the brain, since daemons do not reach sessiond.
@@ -336,6 +360,24 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         Callers: operator.
         Idempotent: by daemon and state.
           no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
+        """
+
+    @_abc_1.abstractmethod
+    def Enter(
+        self,
+        request_iterator: _MaybeAsyncIterator[_orchestrator_pb2.EnterRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_orchestrator_pb2.EnterResponse], _abc.AsyncIterator[_orchestrator_pb2.EnterResponse]]:
+        """A person enters a hand of a session: a shell, a copy, a forwarded port. The
+        session's log has `hand.entered` before anything is passed on, and
+        `hand.left` once it is over, however it ends.
+        Callers: operator (its workspace).
+        Idempotent: no; one that is cut is opened anew.
+          first message is not open, or a second open → INVALID_ARGUMENT INVALID_FIELD → correct the client
+          no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
+          the session has no such live hand → NOT_FOUND HAND_NOT_FOUND → name one that it has
+          daemon not linked, or its link ended → UNAVAILABLE DAEMON_NOT_LINKED → wait for it to connect
+          any condition of Hand.Tunnel → as there → as there
         """
 
     @_abc_1.abstractmethod

@@ -456,7 +456,8 @@ class EmitEventRequest(_message.Message):
     WAKE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     epoch: _builtins.int
-    """Absent only for inbox types: `user.*`, `system.message`, `hand.event`,
+    """Absent only for `hand.entered` and `hand.left` of a brain, and for inbox
+    types: `user.*`, `system.message`, `hand.event`,
     `hand.offered`, `agent.thread_message_received`.
     """
     wake: _builtins.bool

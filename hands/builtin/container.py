@@ -122,7 +122,7 @@ class ContainerType:
             description="A shell and files in a container of the daemon's machine.",
             tools=[Tool(name, text, schema) for name, (text, schema) in TOOLS.items()],
             config_schema=_SCHEMA,
-            capabilities=("adopt", "shell", "files", "mounts", "save", "isolated"),
+            capabilities=("adopt", "shell", "files", "mounts", "save", "tunnel", "isolated"),
         )
 
     async def probe(self) -> Health:

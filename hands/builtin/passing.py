@@ -112,7 +112,7 @@ async def _pass(
     *,
     connect_limit: float,
 ) -> str:
-    with _listening(folder) as (name, listener):
+    with listening(folder) as (name, listener):
         call = _call(tool, {**given, "socket": name})
         async with _ending(hand, call, connect_limit + LIMIT):
             return await _passed(hand, call, listener, work, connect_limit)
@@ -195,7 +195,7 @@ def _call(tool: str, given: dict[str, Any]) -> Call:
 
 
 @contextmanager
-def _listening(folder: Path) -> Iterator[tuple[str, socket.socket]]:
+def listening(folder: Path) -> Iterator[tuple[str, socket.socket]]:
     """A socket of its own in the hand's folder, that the hand's user may connect to."""
     name = f"passage-{secrets.token_hex(8)}"
     handle = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -121,7 +121,7 @@ class ProcessType:
             tools=[Tool(name, text, schema) for name, (text, schema) in TOOLS.items()],
             config_schema=_CONFIG_SCHEMA,
             capabilities=(
-                *("adopt", "shell", "files", "mounts", "save"),
+                *("adopt", "shell", "files", "mounts", "save", "tunnel"),
                 *(["isolated"] if isolated else []),
             ),
         )

@@ -9,14 +9,14 @@ a namespace, and what runs in the hand may listen there in its place.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from hands.builtin import passing, said, supervisor_socket
-from hands.contract import Call, HandLost, Placing, Result, Step
+from hands.builtin import entering, passing, said, supervisor_socket
+from hands.contract import Call, EnterFailed, Entrance, HandLost, Inside, Placing, Result, Step
 from hands.forwarder.rules import parse
 from hands.forwarder.server import Forwarder
 from hands.inside import tree
@@ -80,6 +80,9 @@ class SupervisedHand:
         self.forwarder: Forwarder | None = None
         """Its way out, which ends with this connection."""
         self._held = hello.calls
+        self._lets_in = "enter" in hello.answers
+        self._left: dict[str, asyncio.Future[str]] = {}
+        """Of each tunnel, set once all of it is over: to a problem, if there was one."""
         self._reader = reader
         self._writer = writer
         self._steps: dict[str, _Steps] = {call_id: _Steps() for call_id in self._held}
@@ -178,6 +181,19 @@ class SupervisedHand:
         most = passing.save_max(self.disk_bytes)
         return await passing.save(self, self.folder, passing.bounded(take, most))
 
+    @asynccontextmanager
+    async def enter(self, entrance: Entrance) -> AsyncIterator[Inside]:
+        """A process beside the calls."""
+        if not self._lets_in:
+            raise EnterFailed("its supervisor is of an earlier version; release the hand")
+        left: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._left[entrance.tunnel_id] = left
+        try:
+            async with entering.enter(self.folder, entrance, self._say, left, self._lost) as inside:
+                yield inside
+        finally:
+            del self._left[entrance.tunnel_id]
+
     async def contact(self) -> None:
         """Start the orphan deadline over."""
         self._say(op="contact")
@@ -268,6 +284,10 @@ class SupervisedHand:
             steps.change.set()
 
     def _take(self, event: Mapping[str, Any]) -> None:
+        if event.get("event") == "left":
+            left = self._left.get(str(event.get("tunnel_id")))
+            if left is not None and not left.done():
+                left.set_result(str(event.get("problem") or "")[:_REASON_MAX])
         steps = self._steps.get(str(event.get("call_id")))
         if steps is not None and (step := said.step(event)) is not None:
             steps.waiting.put(step)

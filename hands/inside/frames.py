@@ -44,13 +44,14 @@ class Connection:
         self._obey = obey
         self._in = bytearray()
         self._out = bytearray()
-        self._open = True
+        self.open = True
+        """Until the daemon, or this end, ends it."""
         connected.setblocking(False)
         loop.register(connected, selectors.EVENT_READ, self._ready)
 
     def say(self, event: Mapping[str, Any]) -> None:
         """Send, now or when the daemon reads; dropped when it is gone, for it will ask anew."""
-        if self._open:
+        if self.open:
             data = json.dumps(event).encode()
             self._out += _LENGTH.pack(len(data)) + data
             self._flush()
@@ -58,22 +59,22 @@ class Connection:
     def say_last(self, event: Mapping[str, Any]) -> None:
         """Send, waiting for the daemon a little if need be; the stream's end is the process's."""
         self.say(event)
-        if self._open:
+        if self.open:
             self._socket.settimeout(1.0)
             with contextlib.suppress(OSError):  # it sees the end of the stream all the same
                 self._socket.sendall(self._out)
 
     def close(self) -> None:
         """Drop the daemon."""
-        if self._open:
-            self._open = False
+        if self.open:
+            self.open = False
             self._loop.unregister(self._socket)
             self._socket.close()
 
     def _ready(self) -> None:
         self._flush()
         try:
-            data = self._socket.recv(256 * 1024) if self._open else b""
+            data = self._socket.recv(256 * 1024) if self.open else b""
         except BlockingIOError:
             return
         except ConnectionError:

@@ -28,11 +28,13 @@ class Sink(Protocol):
 
 
 class _Packing:
-    def __init__(self, tar: tarfile.TarFile) -> None:
+    def __init__(self, tar: tarfile.TarFile, top: str = "") -> None:
+        """`top` is what all of it is in, there."""
         self.entries = 0
         self.size = 0
         self.left_out: list[str] = []
         self._tar = tar
+        self._top = f"{top}/" if top else ""
 
     def all(self, workspace: Workspace) -> None:
         """Everything, each folder before what is in it; however deep, one is open at a time."""
@@ -63,7 +65,7 @@ class _Packing:
     def _entry(self, folder: int, name: str, path: str) -> bool:
         """Write one; whether it is a folder."""
         found = os.lstat(name, dir_fd=folder)
-        info = tarfile.TarInfo(path)
+        info = tarfile.TarInfo(self._top + path)
         info.mode, info.mtime = found.st_mode & 0o777, int(found.st_mtime)
         self.entries += 1
         if self.entries > ENTRIES_MAX:
@@ -130,10 +132,42 @@ class Source(Protocol):
 def pack(workspace: Workspace, sink: Sink) -> str:
     """Write all of the workspace; says how much it was. Raises ToolError."""
     os.close(workspace.folder("."))  # without it there is nothing to save
-    to: Any = sink  # it only writes to it, which the stubs do not say
-    with tarfile.open(fileobj=to, mode="w|", format=tarfile.PAX_FORMAT, bufsize=_PIECE) as tar:
+    with _writing(sink) as tar:
         packing = _Packing(tar)
         packing.all(workspace)
+    return _said(packing)
+
+
+def pack_folder(folder: Workspace, top: str, sink: Sink) -> str:
+    """Write all of a folder, as one that is called `top`; says how much it was."""
+    info = tarfile.TarInfo(top)
+    info.type, info.mode = tarfile.DIRTYPE, 0o755
+    with _writing(sink) as tar:
+        tar.addfile(info)
+        packing = _Packing(tar, top)
+        packing.all(folder)
+    return _said(packing)
+
+
+def pack_file(handle: int, top: str, sink: Sink) -> str:
+    """Write one file that is open, as one that is called `top`; says how large it was."""
+    found = os.fstat(handle)
+    info = tarfile.TarInfo(top)
+    info.mode, info.mtime, info.size = found.st_mode & 0o777, int(found.st_mtime), found.st_size
+    if info.size > BYTES_MAX:
+        raise ToolError(f"it has more than {BYTES_MAX} bytes")
+    with _writing(sink) as tar, os.fdopen(handle, "rb", closefd=False) as file:
+        content: Any = _Exactly(file, info.size)
+        tar.addfile(info, content)
+    return counted(info.size, "byte")
+
+
+def _writing(sink: Sink) -> tarfile.TarFile:
+    to: Any = sink  # it only writes to it, which the stubs do not say
+    return tarfile.open(fileobj=to, mode="w|", format=tarfile.PAX_FORMAT, bufsize=_PIECE)
+
+
+def _said(packing: _Packing) -> str:
     said = f"{counted(packing.entries, 'member')}, {counted(packing.size, 'byte')}"
     return "; ".join((said, *_left_out(packing.left_out)))
 

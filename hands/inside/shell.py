@@ -126,6 +126,11 @@ class Shell:
             self.environment.setdefault(name.encode(), value.encode())
         return ["bash", "--noprofile", "--norc", "-c", self._script], self.environment, note
 
+    def for_a_person(self) -> Environment:
+        """The environment that the next call would have, for who is in the hand beside it."""
+        always = {name.encode(): value.encode() for name, value in ALWAYS.items()}
+        return always | self.environment
+
     def carry(self) -> str:
         """Take over what the ended shell left; says what of it was not kept."""
         left = self._left()

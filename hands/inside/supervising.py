@@ -18,6 +18,7 @@ from typing import Any
 from hands.inside import crowd, frames, mounting, relay, tree
 from hands.inside.call import NEVER, Call, Event, Place
 from hands.inside.deadline import Deadline
+from hands.inside.entrances import Entrances
 from hands.inside.fault_points import point
 from hands.inside.frames import Connection
 from hands.inside.history import KEPT
@@ -75,6 +76,7 @@ class Supervisor:
             # As the first process it can be sent from inside only what it has a handler for.
             signal.signal(signal.SIGTERM, self._terminated)
         self._loop.register(wake, selectors.EVENT_READ, lambda: self._woken(wake))
+        self._entrances = Entrances(self._place, self._emit)
         self._relaying = relay.Relaying(self._place.children, way_out, folder) if way_out else None
 
     def run(self) -> None:
@@ -122,6 +124,7 @@ class Supervisor:
         due = min((call.due() for call in calls), default=NEVER)
         if self._current:
             due = min(due, self._watch.due)
+        due = min(due, self._entrances.due())
         if self._relaying:
             due = min(due, self._relaying.due())
         return min(_LOOK, due - time.monotonic())
@@ -131,6 +134,9 @@ class Supervisor:
         self._place.children.reap()
         if self._relaying:
             self._relaying.tick(now)
+        if self._connection is None or not self._connection.open:
+            self._entrances.drop()
+        self._entrances.tick(now)
         for call in self._lingering:
             call.tick(now)
         self._lingering = [call for call in self._lingering if call.lingers]
@@ -209,13 +215,14 @@ class Supervisor:
         if self._connection:
             self._connection.close()  # the newer daemon is the one that lives
         self._forget_mounting()
+        self._entrances.drop()
         self._connection = Connection(accepted, self._loop, self._obey)
         hello = {
             "pid": os.getpid(),
             "start": _own_start(),
             "calls": list(self._calls),
             "quiet": self._deadline.quiet,
-            "answers": ["ping"],
+            "answers": ["ping", "enter"],
         }
         self._emit({"event": "hello", **hello})
         for call in self._calls.values():
@@ -252,6 +259,10 @@ class Supervisor:
                     point("supervisor.call.forgotten")
             case "contact":
                 self._deadline.contact()
+            case "enter":
+                self._entrances.enter(message)
+            case "leave":
+                self._entrances.leave(message["tunnel_id"])
             case "ping":
                 self._emit({"event": "pong"})
             case "end":

@@ -26,6 +26,9 @@ _INBOX = frozenset(
     {"system.message", "hand.event", "hand.offered", "agent.thread_message_received"}
 )
 _ASKED_FOR = frozenset({"hand.provision_requested", "hand.provision_failed"})
+_OF_BRAINS = frozenset({"hand.entered", "hand.left"})
+"""Types that a brain may append without an epoch: it lets people into hands of sessions that
+another drives, or nobody."""
 _TYPE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*\Z")
 
 
@@ -87,7 +90,8 @@ def append(tx: Transaction, caller: Identity, group: Group) -> Appended:
     session = find(tx, caller, group.session_id)
     if group.epoch is None:
         for event in group.events:
-            if not is_inbox(event.type):
+            by_brain = caller.role is Role.BRAIN and event.type in _OF_BRAINS
+            if not is_inbox(event.type) and not by_brain:
                 raise refuse(
                     Reason.EPOCH_REQUIRED,
                     f"an event of type {event.type!r} needs the epoch of the session's lease",

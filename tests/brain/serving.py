@@ -8,11 +8,13 @@ from typing import Any
 import grpc
 
 from brain.daemons.admission import Admission
+from brain.daemons.diary import Diary
 from brain.daemons.directory import Directory
 from brain.daemons.fleet import Fleet
 from brain.daemons.hands_at import Peers
 from brain.daemons.introduction import Introduction
 from brain.daemons.links import Links
+from brain.daemons.people import People
 from brain.daemons.planned import PlannedEnds
 from brain.daemons.relay import HandRelay
 from brain.orchestrator import OrchestratorService
@@ -76,19 +78,22 @@ async def brain(
     peers = Peers(files)
     links = Links(directory, keeper, me, planned or PlannedEnds(lambda: me))
     fleet = Fleet(directory, links, peers, me)
+    diary = Diary(fleet, stub, me)
+    people = People(stub, fleet, diary, peers)
     orchestrator = OrchestratorService(
         stub,
         fleet,
         Admission(fleet, me, Introduction(files, revocations or Revocations())),
         hub,
         peers,
+        people=people,
         me=me,
         lease_left=lambda: 10.0,
     )
 
     def register(server: grpc.aio.Server) -> None:
         orchestrator_pb2_grpc.add_OrchestratorServicer_to_server(orchestrator, server)
-        hand_pb2_grpc.add_HandServicer_to_server(HandRelay(fleet), server)
+        hand_pb2_grpc.add_HandServicer_to_server(HandRelay(fleet, people), server)
 
     serving = serve(
         "127.0.0.1:0",
@@ -101,11 +106,13 @@ async def brain(
         made = Brain(sessions, name, fleet, keeper, hub)
         made.address = keeper.address = server.address
         following = asyncio.create_task(directory.follow_daemons())
+        writing = asyncio.create_task(diary.run())
         try:
             yield made
         finally:
             following.cancel()
-            await asyncio.wait({following})
+            writing.cancel()
+            await asyncio.wait({following, writing})
             await peers.close()
 
 

@@ -38,12 +38,15 @@ class Machine:
 
     @asynccontextmanager
     async def daemon(
-        self, token: Token | None = None, hand_type: HandType | None = None
+        self,
+        token: Token | None = None,
+        hand_type: HandType | None = None,
+        policy: Path | None = None,
     ) -> AsyncIterator[asyncio.Event]:
         """The daemon, running; yields its stop event, which the end sets."""
         stop = asyncio.Event()
         config = app.HandConfig(
-            state_dir=self.state, hands_max=4, labels={"rack": "7"}, stop_wait=0
+            state_dir=self.state, hands_max=4, labels={"rack": "7"}, stop_wait=0, policy=policy
         )
         running = asyncio.create_task(
             app.run(

@@ -16,7 +16,7 @@ from hands.audit import Audit
 from hands.audit_files import AuditFiles
 from hands.blobs import Blobs
 from hands.builtin.process import ProcessType
-from hands.gate import Gate
+from hands.gate import Gate, Person
 from hands.policy_file import PolicyFile
 from tests.hands.place import PATIENCE, Place, open_place
 from tests.hands.test_service import provision, refused
@@ -345,22 +345,37 @@ async def test_when_the_audit_cannot_be_written_calls_are_refused_and_later_they
     assert resumed["refused"] == 2
 
 
-class Person:
+def person(kind: str, *, take: bool = False) -> Person:
     """Who asks to enter."""
-
-    operator, workspace, hand_type = "spiffe://t/operator/o", "default", "process"
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    return Person(
+        operator="spiffe://t/operator/o",
+        workspace="default",
+        hand_type="process",
+        kind=kind,
+        take=take,
+        hand_id="h",
+        session_id="s",
+        tunnel_id="t",
+    )
 
 
 def test_a_person_enters_only_where_the_policy_says_so_and_the_audit_has_it(owner: Owner) -> None:
     for text in ("", "people = []", 'people = ["copy"]'):
         owner.says(text)
         with pytest.raises(CarpalError) as caught:
-            owner.gate.enter(Person("shell"))
+            owner.gate.enter(person("shell"))
         forbidden(caught.value, "people", owner)
     owner.says('people = ["shell"]')
-    owner.gate.enter(Person("shell"))
+    owner.gate.enter(person("shell"))
     (entered,) = owner.told("entered")
     assert (entered["kind"], entered["operator"]) == ("shell", "spiffe://t/operator/o")
+    assert (entered["hand"], entered["session"], entered["control"]) == ("h", "s", "no")
+
+
+def test_who_takes_control_needs_the_owners_word_for_that_too(owner: Owner) -> None:
+    owner.says('people = ["shell"]')
+    with pytest.raises(CarpalError) as caught:
+        owner.gate.enter(person("shell", take=True))
+    forbidden(caught.value, "people", owner)
+    owner.says('people = ["shell", "control"]')
+    owner.gate.enter(person("shell", take=True))

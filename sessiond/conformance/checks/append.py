@@ -150,6 +150,18 @@ async def inbox_of_the_vault(bench: Bench) -> None:
 
 
 @group
+async def people_in_hands(bench: Bench) -> None:
+    """That a person entered a hand, or left, a brain appends without an epoch, and nobody else."""
+    made = await bench.session()
+    vault = bench.caller("vault")
+    for type in ("hand.entered", "hand.left"):
+        await bench.emit(made.session_id, bench.event(type), stub=bench.brain)
+        for stub in (bench.operator, vault.stub):
+            with refused(Reason.EPOCH_REQUIRED):
+                await bench.emit(made.session_id, bench.event(type), stub=stub)
+
+
+@group
 async def epoch_required(bench: Bench) -> None:
     """Any other type without an epoch is EPOCH_REQUIRED, for brains too, driven or not."""
     made = await bench.session()

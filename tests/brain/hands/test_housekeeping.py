@@ -3,6 +3,7 @@
 import pytest
 
 from brain.daemons.fleet import ORPHAN_MARGIN
+from brain.hands import housekeeping
 from brain.hands.housekeeping import idle_hands
 from brain.session.entries import New
 from carpal.errors import CarpalError, refuse
@@ -48,6 +49,21 @@ async def test_hands_of_a_session_idle_for_long_are_released_and_the_log_says_so
     assert (await driven.kinds())[-2:] == ["hand.released", "hand.released"]
     assert await idle_hands(driven.driver, driven.fleet, 1.0) is None
     assert len(driven.hands.asked) == 2
+
+
+async def test_hands_are_kept_while_a_person_is_in_one(
+    driven: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "WAITING", 1e12)
+    await driven.hand("hand_1")
+    entered = {"tunnel_id": "t", "hand_id": "hand_1", "name": "shell"}
+    await driven.driver.append(New("hand.entered", entered))
+    await idle(driven)
+    assert await idle_hands(driven.driver, driven.fleet, 1.0) is not None
+    assert not driven.hands.asked
+    await driven.driver.append(New("hand.left", entered))
+    assert await idle_hands(driven.driver, driven.fleet, 1.0) is None
+    assert driven.hands.arms() == ["release"]
 
 
 async def test_a_hand_out_of_reach_is_tried_again_later(driven: Stage) -> None:

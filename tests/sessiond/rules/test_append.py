@@ -116,6 +116,17 @@ def test_other_types_need_an_epoch(desk: Desk, type: str, who: Identity) -> None
         desk.append("sesn_1", NewEvent("a", type, b"{}"), who=who)
 
 
+@pytest.mark.parametrize("type", ["hand.entered", "hand.left"])
+def test_that_a_person_is_in_a_hand_brains_alone_say_without_an_epoch(
+    desk: Desk, type: str
+) -> None:
+    desk.create()
+    desk.append("sesn_1", NewEvent("a", type, b"{}"), who=BRAIN)
+    for who in (ADA, VAULT):
+        with refused(Reason.EPOCH_REQUIRED):
+            desk.append("sesn_1", NewEvent("b", type, b"{}"), who=who)
+
+
 def test_a_stale_epoch_is_refused_even_for_an_event_that_is_there(desk: Desk) -> None:
     desk.create()
     old = desk.acquire("session/sesn_1").lease.epoch

@@ -1,0 +1,1 @@
+"""A person's end of a tunnel into a hand, on the person's own machine."""
