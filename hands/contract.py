@@ -1,10 +1,10 @@
 """The daemon's inner contract with a hand type: what it asks of one, and promises it.
 
-A hand type makes hands: environments that run tools. Register yours under the
-entry-point group `carpal.hand_types`; the daemon does the rest: claiming,
-journaling, replaying, fencing, ordering calls, and the link. It promises you
-that a call_id is executed at most once, that calls of one hand come one at a
-time, and that inputs fit the schema you described.
+A hand type makes hands: environments that run tools. Types that come with the daemon are written
+against this, and so is what carries everyone else's: who writes a type reads `hands/api.py`. The
+daemon does the rest: claiming, journaling, replaying, fencing, ordering calls, and the link. It
+promises that a call_id is executed at most once, that calls of one hand come one at a time, and
+that inputs fit the schema described.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

@@ -75,6 +75,8 @@ CHANGES: Mapping[str, str] = {
     "within 2 s, and refuse later ones with HAND_GONE.",
     "server_killed": "Have the server take its hands up again at its start with their calls, or "
     "kill all that is left of them.",
+    "server_killed_between_calls": "Have the server take up its hands at its start, or take "
+    "`adopt` out of Describe and refuse their calls with HAND_GONE.",
     "killed_while_provisioning": "At the server's start remove what is left of hands that were "
     "being made, so that the same Provision makes them anew.",
     "server_stopped": "Let no timer of the server's own end a call, and keep output that comes "

@@ -106,6 +106,21 @@ async def _later(hand: HandAt, request: pb.ExecuteRequest) -> Answer | None:
 
 
 @contract("h44", alone=True)
+async def server_killed_between_calls(bench: Bench) -> None:
+    """A hand that outlives its server, as `adopt` says, answers the next one; another is gone."""
+    own, hand = bench.own, await bench.hand()
+    await hand.run(*bench.plain_call())
+    await own.kill()
+    await own.start()
+    await bench.dial()
+    if "adopt" in bench.subject.capabilities:
+        await hand.run(*bench.plain_call())
+    else:
+        with refused(Reason.HAND_GONE, Reason.HAND_NOT_FOUND):
+            await hand.run(*bench.plain_call())
+
+
+@contract("h44", alone=True)
 async def killed_while_provisioning(bench: Bench) -> None:
     """A server that is killed while it makes a hand leaves none, and makes it when asked again."""
     own = bench.own
