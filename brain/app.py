@@ -147,6 +147,7 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             me=me,
             lease_left=presence.left,
             providers=providers,
+            revocations=trust.revocations,
         )
         enrollment = EnrollmentService(
             vault, lambda: directory.brains, files, trust.revocations, admission.gate.word

@@ -30,6 +30,7 @@ from brain.session.eviction import read_window
 from brain.session.transcript import Transcript
 from carpal.errors import CarpalError
 from carpal.json_in import plain_object, read_object
+from carpal.layers import Layer
 
 ERROR = "session.error"
 SLEEP_MAX = 86_400.0
@@ -137,6 +138,8 @@ def _error(data: Json, head: int) -> None:
         raise Wrong("Emit.data: error.message must be a text")
     if not isinstance(error.get("retry_status", {}), dict):
         raise Wrong("Emit.data: error.retry_status must be an object")
+    if "layer" in error and error["layer"] not in list(Layer):
+        raise Wrong(f"Emit.data: error.layer must be one of {', '.join(Layer)}")
     if "through" in data:
         _whole("Emit.data: through", data["through"], 0, head)
     if "passed_over" in data:

@@ -17,8 +17,11 @@ from brain.session.results import not_run
 from brain.session.watch import WatchHub
 from brain.text import canonical
 from brain.tools.offered import no_tool, permitted
+from carpal import layers
 from carpal.fault_points import point
 from carpal.ids import new_id
+from carpal.layers import Layer
+from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
 
 _REASON_MAX = 500
@@ -189,8 +192,10 @@ class ModelCalls:
                 data["evaluated_permission"] = permission
                 events.append(New("agent.tool_use", data, id=call_id))
                 missing = no_tool(self._driver.transcript, called)
-                if why := _why_not_run(reply, block) or missing:
-                    refused.append(not_run(call_id, why))
+                if wrong := _why_not_run(reply, block):
+                    refused.append(not_run(call_id, *wrong))
+                elif missing:
+                    refused.append(not_run(call_id, missing, Reason.TOOL_NOT_FOUND))
                 continue
             blocks.append(block)
             if block["type"] in ("thinking", "redacted_thinking"):
@@ -203,16 +208,16 @@ class ModelCalls:
         self._hub.tell(self._driver.session_id, moment)
 
 
-def _why_not_run(reply: Reply, block: Json) -> str:
-    """Why a call of a reply is not run; empty when it is."""
+def _why_not_run(reply: Reply, block: Json) -> tuple[str, str] | None:
+    """Why a call of a reply is not run, and the cause; None when it is."""
     if reply.stop_reason == "refusal":
-        return "the model refused to go on"
+        return "the model refused to go on", layers.REPLY_CUT
     if reply.stop_reason in _CUT and block is reply.blocks[-1]:
         # A call cut off at the limit may read as a whole one that asks for something else.
-        return f"the reply was cut at {_CUT[reply.stop_reason]}"
+        return f"the reply was cut at {_CUT[reply.stop_reason]}", layers.REPLY_CUT
     if "invalid_input" in block:
-        return f"its input is no JSON object: {block['invalid_input']}"
-    return ""
+        return f"its input is no JSON object: {block['invalid_input']}", Reason.INPUT_INVALID
+    return None
 
 
 def _missing(effect: CallModel, feature: str, why: str, model: str = "") -> New:
@@ -223,6 +228,8 @@ def _missing(effect: CallModel, feature: str, why: str, model: str = "") -> New:
 
 def _failed(request_id: str, failed: Failed) -> New:
     error: Json = {"type": failed.kind, "message": failed.message, "retryable": failed.retryable}
+    if failed.kind != kinds.INTERRUPTED:  # a person did that
+        error["layer"] = str(Layer.MODEL)
     if failed.status is not None:
         error["status"] = failed.status
     if failed.retry_after is not None:

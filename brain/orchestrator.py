@@ -5,20 +5,23 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 
-from brain.daemons import attach
+from brain.daemons import attach, states
 from brain.daemons.admission import Admission
 from brain.daemons.blobs import BlobRelay
 from brain.daemons.daemon_link import DaemonLink
 from brain.daemons.fleet import Fleet
 from brain.daemons.gate import Record, refused
 from brain.daemons.hands_at import Peers, one
+from brain.daemons.past import LINKS_MAX, Refused
 from brain.daemons.people import People, asked
 from brain.follower import Follower
 from brain.session.watch import WatchHub
 from carpal.client import rpc_errors
 from carpal.errors import CarpalError, given, invalid, refuse
-from carpal.identity import Identity, Role
+from carpal.identity import BACKDATE, Identity, Role
 from carpal.link_answers import not_here
+from carpal.process import only_error
+from carpal.revocations import Revocations
 from carpal.server import Context, caller
 from carpal.status import Reason
 from carpal.v1 import hand_pb2, orchestrator_pb2_grpc, session_pb2, session_pb2_grpc, types_pb2
@@ -49,9 +52,12 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         me: Identity,
         lease_left: Callable[[], float],
         providers: Iterable[str] = (),
+        revocations: Revocations | None = None,
     ) -> None:
         """`providers`: names of those that this brain asks models at."""
         self._providers = sorted(providers)
+        self._revocations = revocations or Revocations()
+        self._refused = Refused(me.name)
         self._sessions = sessions
         self._fleet = fleet
         self._admission = admission
@@ -61,6 +67,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         self._follower = Follower(sessions, peers, me.uri)
         self._lease_left = lease_left
         self._blobs = BlobRelay(sessions)
+        self._me = me.name
 
     async def Connect(  # type: ignore[override] # it writes by context, which the stubs leave out
         self, request_iterator: AsyncIterator[pb.ConnectRequest], context: Context
@@ -69,6 +76,11 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         link = DaemonLink(caller(context), self._lease_left)
         try:
             await link.serve(request_iterator, context, self._admission.admit)
+        except BaseException as raised:
+            error = only_error(raised)
+            if isinstance(error, CarpalError) and not link.welcomed_at:
+                self._refused.add(link.identity.workspace, link.daemon_id, error)
+            raise
         finally:
             await self._fleet.links.left(link)
 
@@ -145,7 +157,56 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
             for name, record in (await self._admission.gate.told(workspace)).items():
                 if name in known:
                     _mark(known[name], record)
+            for info in known.values():
+                self._tell(info)
         return pb.ListDaemonsResponse(daemons=list(known.values()), providers=self._providers)
+
+    async def GetDaemon(
+        self, request: pb.GetDaemonRequest, context: Context
+    ) -> pb.GetDaemonResponse:
+        """One of the workspace's daemons, asked now."""
+        who = caller(context)
+        workspace = _workspace(request.workspace, who)
+        info = self._fleet.daemon(request.daemon_id, workspace)
+        if who.role is Role.BRAIN or not self._is_elsewhere(info):
+            found = await self._state_here(info, workspace)
+        else:
+            found = await self._state_at(info, workspace)
+        if who.role is not Role.BRAIN:
+            record = (await self._admission.gate.told(workspace)).get(info.daemon_id)
+            if record is not None:
+                _mark(found.daemon, record)
+        self._tell(found.daemon)
+        return found
+
+    async def _state_here(self, info: pb.DaemonInfo, workspace: str) -> pb.GetDaemonResponse:
+        if self._fleet.has(info.daemon_id):
+            connection = await self._fleet.connection(info.daemon_id, workspace)
+            return await states.ask(info, connection)
+        why = "it is not linked" if info.state == "gone" else "its link is at another brain"
+        return pb.GetDaemonResponse(daemon=info, types=states.named(info.types), unanswered=why)
+
+    async def _state_at(self, info: pb.DaemonInfo, workspace: str) -> pb.GetDaemonResponse:
+        stub = await self._peers.orchestrator(info.address)
+        request = pb.GetDaemonRequest(daemon_id=info.daemon_id, workspace=workspace)
+        try:
+            with rpc_errors(f"the brain at {info.address}"):
+                answer: pb.GetDaemonResponse = await stub.GetDaemon(
+                    request, timeout=states.ANSWER_LIMIT + _HOP_LIMIT
+                )
+        except CarpalError as error:
+            types = states.named(info.types)
+            return pb.GetDaemonResponse(daemon=info, types=types, unanswered=error.message)
+        return answer
+
+    def _tell(self, info: pb.DaemonInfo) -> None:
+        """Add to a daemon what this brain alone knows of it."""
+        mine = self._refused.of(info.workspace, info.daemon_id)
+        rows = [*(row for row in info.refused if row.brain != self._me), *mine]
+        del info.refused[:]
+        info.refused.extend(sorted(rows, key=lambda row: -row.time.ToNanoseconds())[:LINKS_MAX])
+        issued = info.certificate_begins.seconds + BACKDATE.total_seconds()
+        info.revoked = self._revocations.word(info.identity, issued)
 
     async def QuarantineDaemon(
         self, request: pb.QuarantineDaemonRequest, context: Context

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from brain import harness
 from brain.daemons.fleet import Fleet
+from brain.effect_check import ERROR
 from brain.effects import (
     CallModel,
     Effect,
@@ -43,6 +44,7 @@ from brain.tools.offered import context_tools, unknown_names
 from carpal.agent import logged_agent
 from carpal.errors import CarpalError
 from carpal.fault_points import point
+from carpal.layers import Layer, layer_of
 from carpal.mistake import Mistake
 from carpal.v1 import orchestrator_pb2 as pb
 
@@ -186,6 +188,7 @@ class Runner:
             "type": "agent_invalid_error",
             "message": f"the session's agent: {mistake}",
             "retry_status": {"type": "exhausted"},
+            "layer": str(Layer.HARNESS),
         }
         await self._driver.append(New("session.error", {"error": said}))
         return await self._finish(transcript, Finish("retries_exhausted"), transcript.head)
@@ -249,7 +252,7 @@ class Runner:
 
     async def _emit(self, effect: Emit) -> int:
         if effect.type != COMPACTED:
-            return await self._driver.append(New(effect.type, effect.data))
+            return await self._driver.append(New(effect.type, _with_layer(effect)))
         data = effect.data
         if state := await self._driver.checkpoint(data["through"]):
             data = {**data, "state": state}
@@ -295,13 +298,22 @@ def _open(transcript: Transcript, effect: Execute) -> bool:
     return any(transcript.calls[each].result is None for each in effect.call_ids)
 
 
+def _with_layer(effect: Emit) -> Json:
+    """What a harness says; of an error that names no layer it is the harness itself."""
+    if effect.type != ERROR:
+        return effect.data
+    return {**effect.data, "error": {"layer": str(Layer.HARNESS), **effect.data["error"]}}
+
+
 def _unavailable(name: str, error: CarpalError) -> New:
     said = {
         "type": "hand_unavailable_error",
         "message": f"hand {name!r}: {error}",
         "retry_status": {"type": "retrying"},
+        "layer": str(layer_of(error.reason, Layer.DAEMON)),
+        "cause": str(error.reason),
     }
-    return New("session.error", {"error": said})
+    return New("session.error", {"error": said, "hand": name})
 
 
 def _no_tools(names: list[str]) -> New:
@@ -312,6 +324,7 @@ def _no_tools(names: list[str]) -> New:
         "message": f"the agent's permissions or offer name {what}{more}, and no hand has a tool of "
         "that name: correct the agent, for such a name protects nothing",
         "retry_status": {"type": "retrying"},
+        "layer": str(Layer.HARNESS),
     }
     return New("session.error", {"error": said, "no_tools": names})
 
@@ -326,5 +339,6 @@ def _passed_over(entry: Entry, kind: str, why: str) -> New:
         "type": kind,
         "message": f"event {entry.position} ({entry.type}) is passed over: {why}",
         "retry_status": {"type": "terminal"},
+        "layer": str(Layer.HARNESS),
     }
     return New("session.error", {"error": said, "passed_over": entry.position})

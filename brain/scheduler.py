@@ -7,6 +7,7 @@ three without progress, parks the session. Other sessions do not notice.
 
 import asyncio
 import logging
+import re
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
@@ -24,6 +25,7 @@ from brain.text import clean
 from carpal.backoff import Backoff
 from carpal.client import held, rpc_errors
 from carpal.errors import CarpalError, Exhausted, Unreachable, refuse
+from carpal.layers import Layer, layer_of
 from carpal.process import only_error
 from carpal.status import Reason
 from carpal.v1 import session_pb2, session_pb2_grpc, types_pb2
@@ -191,7 +193,8 @@ class Scheduler:
         failure = clean(str(error)[:_FAILURE_MAX]) or type(error).__name__
         if isinstance(error, asyncio.CancelledError):
             failure = "it was cancelled by what it drove"
-        await self._keeper.release(lease, processed=info.processed, failure=failure)
+        failed = _failed_by(error)
+        await self._keeper.release(lease, processed=info.processed, failure=failure, failed=failed)
 
     async def _drive(
         self, driver: Driver, head: int, starting: AsyncExitStack
@@ -207,6 +210,13 @@ class Scheduler:
         done = await Runner(driver, self._fleet, self._hub, self._model).run()
         wake_in = await idle_hands(driver, self._fleet, self._hand_idle)
         return done.processed, wake_in
+
+
+def _failed_by(error: BaseException) -> tuple[str, str]:
+    """Which layer a drive failed in, and why in one word."""
+    if isinstance(error, CarpalError):
+        return str(layer_of(error.reason, Layer.HARNESS)), str(error.reason)
+    return str(Layer.HARNESS), re.sub(r"[^A-Za-z0-9_.-]", "_", type(error).__name__)[:64]
 
 
 async def _while_held(

@@ -59,6 +59,7 @@ METHODS: dict[str, frozenset[Role]] = {
     "/carpal.v1.Orchestrator/Attach": _DAEMON,
     "/carpal.v1.Orchestrator/Watch": _OPERATOR_BRAIN,
     "/carpal.v1.Orchestrator/ListDaemons": _OPERATOR_BRAIN,
+    "/carpal.v1.Orchestrator/GetDaemon": _OPERATOR_BRAIN,
     "/carpal.v1.Orchestrator/ListHands": _OPERATOR_BRAIN,
     "/carpal.v1.Orchestrator/DrainDaemon": _OPERATOR_BRAIN,
     "/carpal.v1.Orchestrator/QuarantineDaemon": _OPERATOR,

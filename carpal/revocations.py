@@ -59,6 +59,16 @@ class Revocations:
                 action="dial anew with a newer one; if there is none, enrol with a new token",
             )
 
+    def word(self, uri: str, issued: float) -> str:
+        """Why what was issued to an identity then, in seconds since the epoch, is revoked.
+
+        `revoked` when nobody said why, empty when it is not.
+        """
+        row = self._revoked.get(uri)
+        if row is None or issued > row.before.seconds:
+            return ""
+        return row.reason or "revoked"
+
     def trust(self, bundle: bytes) -> None:
         """These CAs, PEM, are trusted from now on: what others of before let in is ended."""
         authorities = key_ids(bundle)

@@ -190,6 +190,8 @@ class Result:
     """At most 20; those whose bytes cannot be taken are left out, and the text says so."""
     files_unknown: bool = False
     """The workspace is too large to follow: `files` says nothing."""
+    out_of_memory: bool = False
+    """The kernel killed in the hand meanwhile, at its memory limit."""
 
 
 Step = Started | Output | Spooled | Result

@@ -25,6 +25,7 @@ from carpal.ids import new_id
 from carpal.link import PROTOCOL_MAX, PROTOCOL_MIN
 from carpal.link_terms import CAPABILITIES
 from carpal.proxy import Way, by
+from carpal.releases import RELEASED
 from carpal.status import Reason
 from carpal.tls import Shown
 from carpal.v1 import orchestrator_pb2 as pb
@@ -270,6 +271,7 @@ class Daemon:
             protocol_min=PROTOCOL_MIN,
             protocol_max=PROTOCOL_MAX,
             version=__version__,
+            released=RELEASED.isoformat(),
             capabilities=CAPABILITIES,
             labels={"host": platform.node(), "machine": platform.machine(), **self._labels},
             capacity=self._inventory.capacity,

@@ -22,6 +22,10 @@ CHANGES: dict[str, pb.FileChangeKind.ValueType] = {
 }
 
 
+OUT_OF_MEMORY = "out of memory: limit "
+"""How the words begin by which a hand's end, or a call's, is its memory limit's."""
+
+
 def to_message(result: Result, sequence: int) -> pb.Result:
     """The result as it goes into the journal and over the link, cut to what a link can carry."""
     message = pb.Result(
@@ -43,6 +47,7 @@ def to_message(result: Result, sequence: int) -> pb.Result:
         ],
         files_omitted=result.files_omitted,
         files_unknown=result.files_unknown,
+        out_of_memory=result.out_of_memory,
         attachments=[
             pb.Attachment(
                 digest=each.digest,
@@ -79,7 +84,7 @@ def lost(reason: str, *, began: bool) -> Result:
         text = f"[lost: the hand is gone ({reason}); this call may have partly happened]"
     else:
         text = f"[lost: the hand is gone ({reason}); this call did not start]"
-    return Result(Outcome.LOST, text)
+    return Result(Outcome.LOST, text, out_of_memory=OUT_OF_MEMORY in reason)
 
 
 def released(*, dead: bool) -> Result:

@@ -31,7 +31,7 @@ BETWEEN_SERVERS = 7.0 + AT_ONCE
 class Silent(orchestrator_pb2_grpc.OrchestratorServicer):
     """A stream that says one word and then nothing."""
 
-    Connect = Attach = Enter = DrainDaemon = QuarantineDaemon = not_built
+    Connect = Attach = Enter = DrainDaemon = GetDaemon = QuarantineDaemon = not_built
     ReadBlob = WriteBlob = ListHands = ListDaemons = Wake = not_built
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ WAIT = 10.0 * SCALE
 class Orchestrator(orchestrator_pb2_grpc.OrchestratorServicer):
     """Answers with who asked, and breaks in every way a handler can."""
 
-    Connect = Attach = Enter = DrainDaemon = QuarantineDaemon = not_built
+    Connect = Attach = Enter = DrainDaemon = GetDaemon = QuarantineDaemon = not_built
     ReadBlob = WriteBlob = ListHands = not_built
 
     def __init__(self) -> None:

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from carpal import children
@@ -74,13 +75,18 @@ class World:
     fronts: dict[str, FaultProxy] = field(default_factory=dict)
     """Brains that daemons and other brains reach through a network that can fail."""
 
-    async def start(self, name: str, *arguments: str) -> Running:
+    older: dict[str, str] = field(default_factory=dict)
+    """The environment of the daemon, where it is another version's."""
+
+    async def start(
+        self, name: str, *arguments: str, environ: Mapping[str, str] = MappingProxyType({})
+    ) -> Running:
         """Start `carpal ARGUMENTS` and wait until it serves; it is ended whatever happens."""
         child = await children.start(
             name,
             arguments,
             log=self.state / f"{name}-{len(self.ours)}.log",
-            environ={**os.environ, **self.environ},
+            environ={**os.environ, **self.environ, **environ},
         )
         running = Running(child)
         self.ours.append(running)
@@ -166,9 +172,8 @@ class World:
                 self.running["vault"].facts["address"],
             )
             token.write_text(text)
-        return await self.start(
-            "daemon", "hand", "run", "--state-dir", str(self.state), "--token-file", str(token)
-        )
+        where = ("--state-dir", str(self.state), "--token-file", str(token))
+        return await self.start("daemon", "hand", "run", *where, environ=self.older)
 
     @asynccontextmanager
     async def sessions(self) -> AsyncIterator["session_pb2_grpc.SessionAsyncStub"]:
@@ -207,14 +212,17 @@ async def world(
     fronted: bool = False,
     left: timedelta | None = None,
     model: str = "",
+    older: Mapping[str, str] | None = None,
 ) -> AsyncIterator[World]:
     """Everything running: vault, sessiond, practice model, brains, a daemon. Ends it all.
 
     With `left` the first identities have only that long to live.
     `model` is the URL of a model of the test's own, in place of the practice model.
+    `older` is the environment in which the daemon is another version's.
     `fronted` puts each brain behind a fault proxy. `environ` is for all processes.
     """
-    it = World(state, term, environ={"CARPAL_STOP_WAIT": "0", **(environ or {})})
+    settings = {"CARPAL_STOP_WAIT": "0", **(environ or {})}
+    it = World(state, term, environ=settings, older=dict(older or {}))
     names = [argument for name in brains + spare for argument in ("--brain", name)]
     async with AsyncExitStack() as stack:
         stack.push_async_callback(it.end)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 from brain.daemons.clones import Machine
 from brain.daemons.daemon_link import DaemonLink
@@ -12,6 +13,7 @@ from brain.daemons.gate import Gate, answering
 from brain.daemons.hands_at import one
 from brain.daemons.introduction import Introduction
 from brain.offers import check_hello, keep_good
+from carpal import __version__, releases
 from carpal.errors import refuse
 from carpal.identity import Identity
 from carpal.link_terms import CAPABILITIES, SILENT_BEATS
@@ -87,7 +89,16 @@ class Admission:
             brains=self._fleet.directory.brains,
             brain=self._me.name,
             ticket=lease.ticket,
+            version=__version__,
         )
+        if released := releases.read(hello.released):
+            until = releases.end_of(releases.supported_until(released))
+            welcome.supported_until.FromDatetime(until)
+            if until < datetime.now(UTC):
+                log.warning(
+                    "a daemon is beyond its twelve months: upgrade it",
+                    extra={"daemon": name, "version": hello.version, "until": f"{until:%F}"},
+                )
         welcome.heartbeat_interval.FromMilliseconds(int(self._heartbeat * 1000))
         welcome.silence_limit.FromMilliseconds(int(SILENT_BEATS * self._heartbeat * 1000))
         welcome.server_time.GetCurrentTime()

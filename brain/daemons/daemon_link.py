@@ -15,6 +15,7 @@ from contextlib import aclosing, asynccontextmanager
 
 from brain.daemons.attach import Answer, Requests
 from brain.daemons.meeting import Meeting
+from brain.daemons.past import CUT, GOODBYE
 from carpal.coalesce import Outbox
 from carpal.errors import CarpalError, refuse
 from carpal.fault_points import frame_points, point
@@ -55,6 +56,10 @@ class DaemonLink:
         self.hello = pb.Hello()
         self.capacity = pb.Capacity()
         self.draining = False
+        self.welcomed_at = 0.0
+        """Seconds since the epoch; 0 until it is welcomed."""
+        self.why = ""
+        """What ended it: a reason, or a word of `past`."""
         self._lease_left = lease_left
         self._link = Link(Side.BRAIN, time.monotonic())
         self._outbox: Outbox[pb.BrainMessage] = Outbox()
@@ -87,6 +92,8 @@ class DaemonLink:
                 writer.cancel()
                 self._ended.result()
         finally:
+            if not self._ended.done():  # cancelled: its connection broke
+                self.why = self.why or CUT
             self.end(refuse(Reason.DAEMON_NOT_LINKED, f"the link of {self.daemon_id} ended"))
 
     async def call(self, request: pb.Request) -> AsyncGenerator[pb.Reply, None]:
@@ -164,6 +171,7 @@ class DaemonLink:
     def end(self, error: CarpalError | None) -> None:
         """End the link, with a fault or on purpose; again changes nothing."""
         if not self._ended.done():
+            self.why = self.why or (str(error.reason) if error else GOODBYE)
             self._link.goodbye(str(error) if error else "the brain stops")
             self._flush()
             if error is None:
@@ -180,6 +188,8 @@ class DaemonLink:
         async for frame in requests:
             self._link.receive(list(frame.messages), time.monotonic())
             await self._handle(admit)
+        if self._link.state is not State.CLOSED:
+            self.why = CUT
         self._link.eof("the daemon's stream ended")
         await self._handle(admit)
 
@@ -191,6 +201,7 @@ class DaemonLink:
                 point("brain.link.before_welcomed")
                 welcome = await admit(self, event.hello, event.protocol)
                 self._link.welcome(welcome, time.monotonic())
+                self.welcomed_at = time.time()
                 point("brain.link.welcomed")
             else:
                 self._take(event)

@@ -10,10 +10,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from brain.daemons import past
 from brain.daemons.daemon_link import DaemonLink
 from brain.session.leases import follow_leases, is_live
+from carpal import releases
 from carpal.v1 import orchestrator_pb2 as pb
 from carpal.v1 import session_pb2_grpc, types_pb2
+
+_DAY = 10
+"""Characters of 2026-11-30."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +30,27 @@ class Row:
     """A live lease's renewals are no news; only its end is."""
     learned: float
     """When this was learned, on the monotonic clock."""
+    ended: int = 0
+    """When it was seen to end, in seconds since the epoch; 0 while it lives, or if nobody saw."""
 
     @property
     def info(self) -> pb.DaemonInfo:
         """What an operator sees of it."""
         name = self.lease.resource.removeprefix("daemon/")
-        return info(name, self.lease, "connected" if self.live else "gone")
+        told = info(name, self.lease, "connected" if self.live else "gone")
+        if not self.live:
+            over = self.over
+            told.ClearField("linked_since")
+            if over.ended:
+                told.last_seen.FromSeconds(over.ended)
+            told.links.insert(0, past.told([over])[0])
+            del told.links[past.LINKS_MAX :]
+        return told
+
+    @property
+    def over(self) -> past.Past:
+        """Its link, once that is over."""
+        return past.ended(self.lease.attributes, self.ended, past.UNSEEN)
 
 
 class Directory:
@@ -52,11 +72,15 @@ class Directory:
     async def follow_daemons(self) -> None:
         """Keep `daemons`; runs until cancelled."""
         async for answer in follow_leases(self.sessions, "daemon/"):
+            known = dict(self.daemons)
             if answer.snapshot:
                 self.daemons.clear()
             for lease in answer.leases:
-                row = Row(lease, is_live(lease), time.monotonic())
-                self.daemons[lease.resource.removeprefix("daemon/")] = row
+                name, live = lease.resource.removeprefix("daemon/"), is_live(lease)
+                before = known.get(name)
+                saw = not live and before is not None and before.lease.epoch == lease.epoch
+                ended = (int(time.time()) if before.live else before.ended) if saw and before else 0
+                row = self.daemons[name] = Row(lease, live, time.monotonic(), ended)
                 if row.live:
                     self.on_taken(lease)
             if not self.loaded.is_set():
@@ -105,6 +129,12 @@ def attributes(link: DaemonLink) -> dict[str, str]:
         "boot": hello.boot_id,
         "journal": hello.journal_id,
         "expires": str(int(link.identity.not_after.timestamp())),
+        "begins": str(int(link.identity.not_before.timestamp())),
+        "serial": f"{link.identity.serial:x}",
+        "identity": link.identity.uri,
+        "since": str(int(time.time())),
+        "released": hello.released[:_DAY],
+        "protocols": f"{hello.protocol_min}-{hello.protocol_max}",
         "hands": str(hello.capacity.hands),
         "hands_max": str(hello.capacity.hands_max),
     }
@@ -128,4 +158,17 @@ def info(name: str, lease: types_pb2.LeaseInfo, state: str) -> pb.DaemonInfo:
         version=said.get("version", ""),
     )
     told.certificate_expires.FromSeconds(int(said.get("expires") or 0))
+    told.identity, told.certificate_serial = said.get("identity", ""), said.get("serial", "")
+    told.boot_id, told.instance_id = said.get("boot", ""), said.get("instance", "")
+    if begins := said.get("begins"):
+        told.certificate_begins.FromSeconds(int(begins))
+    if since := said.get("since"):
+        told.linked_since.FromSeconds(int(since))
+    if released := releases.read(said.get("released", "")):
+        until = releases.end_of(releases.supported_until(released))
+        told.supported_until.FromDatetime(until)
+    low, _, high = said.get("protocols", "").partition("-")
+    if high:
+        told.protocol_min, told.protocol_max = int(low), int(high)
+    told.links.extend(past.told(past.history(said)))
     return told

@@ -4,7 +4,7 @@ This brain's own links are known better than the directory, and come first.
 """
 
 from brain.daemons.daemon_link import DaemonLink
-from brain.daemons.directory import Directory, attributes, info
+from brain.daemons.directory import Directory, info
 from brain.daemons.hands_at import HandConnection, Linked, Peers, Relayed, one
 from brain.daemons.links import Links
 from carpal.errors import refuse
@@ -125,7 +125,7 @@ class Fleet:
             holder=self._me.uri,
             address=self.links.address,
             workspace=link.identity.workspace,
-            attributes=attributes(link),
+            attributes=self.links.said(link),
         )
         draining = link.draining or link.capacity.draining
         told = info(link.daemon_id, lease, "draining" if draining else "connected")

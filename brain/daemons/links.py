@@ -6,9 +6,10 @@ A link lasts no longer than its lease: who takes the lease has the daemon.
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Coroutine, Iterator
 
-from brain.daemons import drains
+from brain.daemons import drains, past
 from brain.daemons.daemon_link import DaemonLink
 from brain.daemons.directory import Directory, attributes
 from brain.daemons.planned import PlannedEnds
@@ -38,6 +39,10 @@ class Links:
         self._planned = planned
         self._links: dict[str, DaemonLink] = {}
         self._leases: dict[str, Lease] = {}
+        self._said: dict[str, dict[str, str]] = {}
+        """The attributes of those leases."""
+        self._over: dict[str, tuple[int, dict[str, str]]] = {}
+        """Epoch and attributes of leases that are being given up."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.leaving = False
         """No link is taken any more."""
@@ -81,17 +86,19 @@ class Links:
         """
         self.check_staying()
         name = link.daemon_id
+        own = {**attributes(link), "brain": self._me.name}
+        said = past.with_history(own, self._before(name))
         lease, _ = await self._keeper.acquire(
             f"daemon/{name}",
             takeover=True,
             workspace=link.identity.workspace,
-            attributes=attributes(link),
+            attributes=said,
         )
         if lease.lost.is_set():
             raise refuse(Reason.LINK_SUPERSEDED, f"a newer link of {name} came at the same time")
         if older := self._links.get(name):
             older.end(refuse(Reason.LINK_SUPERSEDED, f"a newer link of {name} came"))
-        self._links[name], self._leases[name] = link, lease
+        self._links[name], self._leases[name], self._said[name] = link, lease, said
         self._start(self._end_with(link, lease))
         self._planned.plan(link)
         log.info("daemon linked", extra={"daemon": name, "epoch": lease.epoch})
@@ -115,11 +122,37 @@ class Links:
             self._emptied.set()
         lease = self._leases.pop(name)  # before any wait: a newer link may come meanwhile
         log.info("daemon gone", extra={"daemon": name})
-        await asyncio.shield(self._start(self._give_up(lease)))
+        end = {"ended": str(int(time.time())), "why": link.why or past.CUT}
+        self._over[name] = (lease.epoch, {**self._said.pop(name), **end})
+        await asyncio.shield(self._start(self._give_up(name, lease, end)))
 
-    async def _give_up(self, lease: Lease) -> None:
+    async def _give_up(self, name: str, lease: Lease, end: dict[str, str]) -> None:
         await self._directory.notify()
-        await self._keeper.release(lease)
+        await self._keeper.release(lease, attributes=end)
+        # From here on the lease table says it.
+        if self._over.get(name, (0, {}))[0] == lease.epoch:
+            del self._over[name]
+
+    def said(self, link: DaemonLink) -> dict[str, str]:
+        """What the lease of a link here says of the daemon."""
+        return self._said.get(link.daemon_id) or attributes(link)
+
+    def _before(self, name: str) -> list[past.Past]:
+        """A daemon's links so far, also the one whose place is taken now; the newest first."""
+        now, superseded = int(time.time()), str(Reason.LINK_SUPERSEDED)
+        if name in self._links:
+            said = self._said[name]
+            return [past.ended(said, now, superseded), *past.history(said)]
+        row = self._directory.daemons.get(name)
+        if name in self._over and (row is None or row.lease.epoch <= self._over[name][0]):
+            said = self._over[name][1]
+            return [past.ended(said, 0, past.UNSEEN), *past.history(said)]
+        if row is None:
+            return []
+        over = row.over
+        if row.live:
+            over = over._replace(ended=now, why=superseded)
+        return [over, *past.history(row.lease.attributes)]
 
     async def _end_with(self, link: DaemonLink, lease: Lease) -> None:
         """A link lasts no longer than its lease: another brain has the daemon, or none may."""

@@ -12,11 +12,13 @@ from brain.daemons.fleet import Fleet
 from brain.hands.hand_line import HAND_IS_GONE, HandLine
 from brain.session.driver import Driver
 from brain.session.entries import Call, Hand, New
-from brain.session.results import gone, result_event, settled, word
+from brain.session.results import Failure, gone, result_event, settled, word
 from brain.session.watch import WatchHub
+from carpal import layers
 from carpal.backoff import Backoff
 from carpal.errors import Broken, CarpalError, Unreachable, refuse
 from carpal.fault_points import point
+from carpal.layers import Layer, failure, layer_of
 from carpal.link_output import Reading
 from carpal.status import Reason
 from carpal.v1 import hand_pb2, orchestrator_pb2
@@ -103,7 +105,9 @@ class CallOnHand:
         result = await self._execute()
         event = result_event(self._call, self._line.hand, result)
         if result.outcome == hand_pb2.OUTCOME_LOST:
-            return [event, *self._hand_lost("its supervisor ended")]
+            memory = result.out_of_memory
+            cause = layers.OUT_OF_MEMORY if memory else layers.SUPERVISOR_ENDED
+            return [event, *self._hand_lost("its supervisor ended", (Layer.HAND, cause))]
         return [event]
 
     def _cannot_say(self, claim: hand_pb2.ClaimResponse) -> New | None:
@@ -112,11 +116,15 @@ class CallOnHand:
         # A state that is not known here says as little as one that is not told.
         if state not in _IN_JOURNAL and not never_accepted(self._line.hand, claim):
             why = "the hand's machine or its journal is another now"
-            return self._settled("interrupted", why, maybe=True)
+            failed = (Layer.DAEMON, layers.MACHINE_CHANGED)
+            return self._settled("interrupted", why, failed, maybe=True)
         if state == hand_pb2.CALL_STATE_ACKNOWLEDGED:
             ended = word(claim.calls[0].outcome)
             why = f"it ended as {ended}; its output was already freed"
-            return self._settled(ended, why, maybe=ended in ("interrupted", "lost"))
+            failed = (Layer.DAEMON if ended == "interrupted" else Layer.HAND, layers.OUTPUT_FREED)
+            well = ended in ("ok", "cancelled")
+            maybe = ended in ("interrupted", "lost")
+            return self._settled(ended, why, None if well else failed, maybe=maybe)
         return None
 
     async def _execute(self) -> hand_pb2.Result:
@@ -155,19 +163,24 @@ class CallOnHand:
     def _refused(self, error: CarpalError) -> list[New]:
         """The events for a refusal: "could not start", unless the daemon itself broke."""
         if error.reason in HAND_IS_GONE:
-            lost = gone(self._call, self._line.hand, error.message, sent=self._sent)
-            return [lost, *self._hand_lost(error.message)]
+            failed = (Layer.HAND, error.reason)
+            hand = self._line.hand
+            lost = gone(self._call, hand, error.message, sent=self._sent, failed=failed)
+            return [lost, *self._hand_lost(error.message, failed)]
         if error.reason is Reason.CALL_CANCELLED:
             return [self._settled("cancelled", "cancelled before it ran")]
         # ID_REUSED: the hand knows the call, by an input that another brain wrote otherwise.
         if isinstance(error, Broken) or error.reason is Reason.ID_REUSED:
-            return [self._settled("interrupted", error.message, maybe=True, given_up=True)]
-        return [self._settled("error", f"not run: {error.message}")]
+            failed = (Layer.DAEMON, error.reason)
+            return [self._settled("interrupted", error.message, failed, maybe=True, given_up=True)]
+        failed = (layer_of(error.reason, Layer.DAEMON), error.reason)
+        return [self._settled("error", f"not run: {error.message}", failed)]
 
     def _unanswered(self, why: str) -> New:
         """The event for a call of which its daemon tells nothing that can be understood."""
         told = f"its daemon answered it against the contract {VIOLATIONS_MAX} times: {why}"
-        return self._settled("interrupted", told, maybe=True, given_up=True)
+        failed = (Layer.DAEMON, Reason.LINK_VIOLATION)
+        return self._settled("interrupted", told, failed, maybe=True, given_up=True)
 
     def _disowned(self) -> list[New]:
         """The events for a hand that takes this driver for replaced, which sessiond denies.
@@ -175,11 +188,13 @@ class CallOnHand:
         It refuses all that this session asks; the session may go on with another.
         """
         reason = "it refuses the session's driver as replaced, and the session store says it is not"
+        failed = (Layer.HAND, Reason.STALE_EPOCH)
         if self._sent:
-            told = self._settled("interrupted", f"the hand is at fault: {reason}", maybe=True)
+            why = f"the hand is at fault: {reason}"
+            told = self._settled("interrupted", why, failed, maybe=True)
         else:
-            told = gone(self._call, self._line.hand, reason, sent=False)
-        return [told, *self._hand_lost(reason)]
+            told = gone(self._call, self._line.hand, reason, sent=False, failed=failed)
+        return [told, *self._hand_lost(reason, failed)]
 
     def _gave_up(self, why: str) -> list[New]:
         """The events for a hand that was silent for so long that it has ended itself.
@@ -188,24 +203,33 @@ class CallOnHand:
         same, the call is cancelled there, and what it tells of it is added.
         """
         reason = f"out of reach past its orphan deadline: {why}"
+        failed = (Layer.LINK, layers.OUT_OF_REACH)
         if self._sent:
-            told = self._settled("interrupted", reason, maybe=True, given_up=True)
+            told = self._settled("interrupted", reason, failed, maybe=True, given_up=True)
         else:
-            told = gone(self._call, self._line.hand, reason, sent=False)
-        return [told, *self._hand_lost(reason)]
+            told = gone(self._call, self._line.hand, reason, sent=False, failed=failed)
+        return [told, *self._hand_lost(reason, failed)]
 
-    def _hand_lost(self, reason: str) -> list[New]:
+    def _hand_lost(self, reason: str, failed: Failure) -> list[New]:
         """The event that says the hand is lost, unless the log has it."""
         hand = self._line.hand
         if hand.state != "live":
             return []
-        return [New("hand.lost", {"hand_id": hand.hand_id, "name": hand.name, "reason": reason})]
+        data = {"hand_id": hand.hand_id, "name": hand.name, "reason": reason}
+        return [New("hand.lost", data | failure(*failed))]
 
     def _settled(
-        self, outcome: str, text: str, *, maybe: bool = False, given_up: bool = False
+        self,
+        outcome: str,
+        text: str,
+        failed: Failure | None = None,
+        *,
+        maybe: bool = False,
+        given_up: bool = False,
     ) -> New:
         more = "; the call may have partly happened" if maybe else ""
-        return settled(self._call, outcome, text + more, self._line.hand, given_up=given_up)
+        hand = self._line.hand
+        return settled(self._call, outcome, text + more, hand, given_up=given_up, failed=failed)
 
 
 def never_accepted(hand: Hand, claim: hand_pb2.ClaimResponse) -> bool:

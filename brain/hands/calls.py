@@ -23,9 +23,11 @@ from brain.session.entries import Call, Hand, New
 from brain.session.results import gone, parted, settled
 from brain.session.watch import WatchHub
 from brain.tools.own_calls import OwnCalls
+from carpal import layers
 from carpal.agent import OWN_HAND
 from carpal.errors import CarpalError, invalid
 from carpal.fault_points import point
+from carpal.layers import Layer, layer_of
 from carpal.status import Reason
 
 log = logging.getLogger(__name__)
@@ -175,7 +177,8 @@ class Calls:
             # Of one that is lost it may still be heard, should it come back.
             maybe = sent and hand.state == "lost"
             why = f"it is {hand.state}"
-            await self._append(gone(call, hand, why, sent=sent, given_up=maybe))
+            failed = (Layer.LINK if hand.given_up else Layer.HAND, Reason.HAND_GONE)
+            await self._append(gone(call, hand, why, sent=sent, failed=failed, given_up=maybe))
             return
         line = self._line(hand)
         on_hand = CallOnHand(call, line, self._driver, self._fleet, self._hub, sent=sent)
@@ -192,7 +195,9 @@ class Calls:
         """The hand a call waits for; None when the call was settled without one."""
         transcript = self._driver.transcript
         if call.hand not in transcript.hand_specs:
-            await self._append(settled(call, "error", f"not run: there is no hand {call.hand!r}"))
+            why = f"not run: there is no hand {call.hand!r}"
+            failed = (Layer.HARNESS, layers.HAND_UNKNOWN)
+            await self._append(settled(call, "error", why, failed=failed))
             return None
         try:
             made = self._provisioner.provision(call.hand)
@@ -200,7 +205,9 @@ class Calls:
         except CarpalError as error:
             if error.reason is Reason.STALE_EPOCH:
                 await self._driver.check_refusal()
-            await self._append(settled(call, "error", f"not run: no hand {call.hand!r}: {error}"))
+            why = f"not run: no hand {call.hand!r}: {error}"
+            failed = (layer_of(error.reason, Layer.DAEMON), error.reason)
+            await self._append(settled(call, "error", why, failed=failed))
             return None
         if hand is None:
             await self._append(settled(call, "cancelled", "interrupted before it ran"))

@@ -8,7 +8,9 @@ from brain.daemons.hands_at import one
 from brain.hands.provision import driver_of
 from brain.session.driver import Driver
 from brain.session.entries import New
+from carpal import layers
 from carpal.errors import CarpalError
+from carpal.layers import Layer, failure
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
 
@@ -54,7 +56,8 @@ async def idle_hands(driver: Driver, fleet: Fleet, keep: float) -> float | None:
                 log.info("hand not released", extra={"hand": hand.hand_id, "error": str(error)})
                 return min(_AGAIN, max(keep, 1.0))
             # Without a brain that long it has ended itself; its daemon may never come back.
-            data = name | {"reason": error.message, "given_up": True}
+            data = {**name, "reason": error.message, "given_up": True}
+            data |= failure(Layer.LINK, layers.OUT_OF_REACH)
             await driver.append(New("hand.lost", data))
         else:
             await driver.append(New("hand.released", name))

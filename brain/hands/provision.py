@@ -26,6 +26,7 @@ from carpal.backoff import Backoff
 from carpal.errors import CarpalError, Unreachable, refuse
 from carpal.fault_points import point
 from carpal.ids import new_id
+from carpal.layers import Layer, layer_of
 from carpal.status import Reason
 from carpal.v1 import hand_pb2, orchestrator_pb2
 
@@ -73,6 +74,7 @@ class Provisioner:
                     "name": name,
                     "reason": error.reason,
                     "message": str(error),
+                    "layer": str(layer_of(error.reason, Layer.DAEMON)),
                 }
                 await self._driver.append(New("hand.provision_failed", data))
                 raise

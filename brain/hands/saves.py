@@ -18,6 +18,7 @@ from brain.session.entries import Hand, New, Save
 from brain.text import clean, shorten
 from carpal.backoff import Backoff
 from carpal.errors import CarpalError, Unreachable, refuse
+from carpal.layers import Layer, layer_of
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
 
@@ -110,4 +111,6 @@ def _failed(save: Save, name: str, error: CarpalError) -> New:
         "reason": error.reason,
         "message": str(error),
     }
+    if error.reason is not Reason.CALL_CANCELLED:  # a person did that
+        data["layer"] = str(layer_of(error.reason, Layer.DAEMON))
     return New("hand.save_failed", data)

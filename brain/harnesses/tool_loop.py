@@ -11,6 +11,7 @@ from brain.effects import Effect, Emit, Execute, Finish, Harness, HarnessType, S
 from brain.session import model_kinds as kinds
 from brain.session.model_standing import WAIT_MAX, Failure
 from brain.session.transcript import Transcript
+from carpal.layers import Layer
 
 MAX_FAILURES = 5
 """Model calls that may fail in a row before the turn ends."""
@@ -86,6 +87,7 @@ def _recover(transcript: Transcript, failure: Failure) -> Harness:
         "type": failure.kind,
         "message": message,
         "retry_status": {"type": "retrying" if retry else "exhausted"},
+        "layer": str(Layer.MODEL),
     }
     # Whoever goes on from here considers what this one considered.
     yield Emit("session.error", {"error": error, "through": transcript.head})

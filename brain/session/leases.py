@@ -8,8 +8,9 @@ held through a lease stops `MARGIN` before that.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from carpal.backoff import Backoff
 from carpal.client import rpc_errors
@@ -121,11 +122,22 @@ class LeaseKeeper:
         processed: int = 0,
         wake_in: float | None = None,
         failure: str = "",
+        failed: tuple[str, str] = ("", ""),
+        attributes: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Give a lease up; saying so is best effort, since it expires anyway."""
+        """Give a lease up; saying so is best effort, since it expires anyway.
+
+        `failed`: the layer that did, and the cause. `attributes` are added to the lease's.
+        """
         self.drop(lease)
         request = session_pb2.ReleaseLeaseRequest(
-            resource=lease.resource, epoch=lease.epoch, processed=processed, failure=failure
+            resource=lease.resource,
+            epoch=lease.epoch,
+            processed=processed,
+            failure=failure,
+            failure_layer=failed[0],
+            failure_cause=failed[1],
+            attributes=attributes,
         )
         if wake_in is not None:
             request.wake_at.FromMilliseconds(int((time.time() + wake_in) * 1000))

@@ -5,6 +5,8 @@ from typing import Any
 
 from brain.session.entries import Call, Hand, New
 from brain.text import clean, shorten
+from carpal import layers
+from carpal.layers import Layer, failure
 from carpal.v1 import hand_pb2
 
 TEXT_BYTES = 900_000
@@ -25,6 +27,8 @@ _OUTCOMES = {
     hand_pb2.OUTCOME_INTERRUPTED: "interrupted",
     hand_pb2.OUTCOME_LOST: "lost",
 }
+Failure = tuple[Layer, str]
+"""What failed, and a `Reason` or one of `layers.CAUSES`."""
 _CHANGES = {
     hand_pb2.FILE_CHANGE_KIND_CREATED: "created",
     hand_pb2.FILE_CHANGE_KIND_CHANGED: "changed",
@@ -40,7 +44,8 @@ def result_event(call: Call, hand: Hand, result: hand_pb2.Result) -> New:
             f"[interrupted] the hand says that it ended, by an outcome ({result.outcome}) that is "
             f"not known here; the call may have partly happened\n{text}"
         )
-    return New("agent.tool_result", _data(call, word(result.outcome), text, hand, result))
+    data = _data(call, word(result.outcome), text, hand, result)
+    return New("agent.tool_result", data | _by_hand(result))
 
 
 def late_event(call: Call, hand: Hand, result: hand_pb2.Result) -> New:
@@ -51,7 +56,7 @@ def late_event(call: Call, hand: Hand, result: hand_pb2.Result) -> New:
         f"[late result of call {call.call_id} ({call.name}), which was settled as {was} while its "
         f"hand was out of reach; in truth it ended as {ended}]\n{result.content or NO_OUTPUT}"
     )
-    return New("hand.late_result", _data(call, ended, text, hand, result))
+    return New("hand.late_result", _data(call, ended, text, hand, result) | _by_hand(result))
 
 
 def word(outcome: hand_pb2.Outcome.ValueType) -> str:
@@ -60,13 +65,22 @@ def word(outcome: hand_pb2.Outcome.ValueType) -> str:
 
 
 def settled(
-    call: Call, outcome: str, text: str, hand: Hand | None = None, *, given_up: bool = False
+    call: Call,
+    outcome: str,
+    text: str,
+    hand: Hand | None = None,
+    *,
+    given_up: bool = False,
+    failed: Failure | None = None,
 ) -> New:
     """The `agent.tool_result` of a call that has no result of its own.
 
-    `given_up`: its hand may still tell what became of it.
+    `given_up`: its hand may still tell what became of it. `failed`: the layer that did, and the
+    cause; None where nothing failed, as a person decided.
     """
     data = _data(call, outcome, f"[{outcome}] {text}", hand)
+    if failed is not None:
+        data |= failure(*failed)
     if given_up:
         data["given_up"] = True
     return New("agent.tool_result", data)
@@ -74,14 +88,17 @@ def settled(
 
 def own(call: Call, outcome: str, text: str) -> New:
     """The `agent.tool_result` of one of the brain's own tools: what it says can be had again."""
-    return New("agent.tool_result", _data(call, outcome, text, None) | {"again": True})
+    failed = {} if outcome == "ok" else {"layer": str(Layer.HARNESS)}
+    return New("agent.tool_result", _data(call, outcome, text, None) | {"again": True} | failed)
 
 
-def gone(call: Call, hand: Hand, why: str, *, sent: bool, given_up: bool = False) -> New:
+def gone(
+    call: Call, hand: Hand, why: str, *, sent: bool, failed: Failure, given_up: bool = False
+) -> New:
     """The `agent.tool_result` of a call whose hand is gone; `sent` when it may have begun."""
     happened = "the call may have partly happened" if sent else "the call did not run"
     text = f"hand {hand.name!r} is gone ({why}); {happened}"
-    return settled(call, "lost", text, hand, given_up=given_up)
+    return settled(call, "lost", text, hand, given_up=given_up, failed=failed)
 
 
 def parted(call: Call) -> New:
@@ -90,9 +107,24 @@ def parted(call: Call) -> New:
     return settled(call, "not_inherited", why)
 
 
-def not_run(call_id: str, why: str) -> New:
-    """The `agent.tool_result` of a call that was never sent to a hand."""
-    return New("agent.tool_result", _result(call_id, "error", f"[error] not run: {why}"))
+def not_run(call_id: str, why: str, cause: str) -> New:
+    """The `agent.tool_result` of a call that was never sent to a hand, for what the model said."""
+    data = _result(call_id, "error", f"[error] not run: {why}")
+    return New("agent.tool_result", data | failure(Layer.MODEL, cause))
+
+
+def _by_hand(result: hand_pb2.Result) -> dict[str, str]:
+    """What failed, of a result that came from the hand; nothing when it ran or was cancelled."""
+    ended = word(result.outcome)
+    if ended in ("ok", "cancelled"):
+        return {}
+    # Of itself a hand never says that a call was interrupted: its daemon does, which was restarted.
+    layer = Layer.DAEMON if ended == "interrupted" else Layer.HAND
+    if result.out_of_memory:
+        return failure(Layer.HAND, layers.OUT_OF_MEMORY)
+    if result.outcome not in _OUTCOMES:
+        return failure(Layer.DAEMON, layers.OUTCOME_UNKNOWN)
+    return {"layer": str(layer)}
 
 
 def _data(

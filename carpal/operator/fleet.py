@@ -5,9 +5,9 @@ import json
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from google.protobuf import duration_pb2
@@ -27,8 +27,8 @@ from carpal.operator.connection import (
     operator_options,
     vault_option,
 )
-from carpal.operator.events import printable, rfc3339
 from carpal.operator.exporting import check_free
+from carpal.operator.fleet_rows import daemon_row, daemon_text, details, details_text
 from carpal.operator.screen import notice
 from carpal.proof import SECRET_BYTES, Token
 from carpal.status import Reason
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def fleet() -> None:
-    """Daemons: list them, let them in, drain, quarantine, revoke them."""
+    """Daemons: list and show them, let them in, drain, quarantine, revoke them."""
 
 
 @fleet.command("ls")
@@ -61,11 +61,40 @@ def ls(*, found: Found, as_json: bool) -> None:
             )
         for info in sorted(answer.daemons, key=lambda info: info.daemon_id):
             row = daemon_row(info)
-            click.echo(json.dumps(row) if as_json else daemon_text(row))
+            click.echo(json.dumps(row) if as_json else daemon_text(row, _today()))
         if not answer.daemons and not as_json:
             click.echo("no daemons yet: make a token with `carpal fleet token`", err=True)
 
     process.run(main)
+
+
+@fleet.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="One object.")
+@operator_options
+def show(*, found: Found, name: str, as_json: bool) -> None:
+    """Show daemon NAME: who it is, its link, versions, types, hands, and what went wrong last.
+
+    It is asked now how its types stand and which hands it has.
+    """
+    request = orchestrator_pb2.GetDaemonRequest(daemon_id=check_name(name, "NAME"))
+
+    async def ask(brain: "OrchestratorAsyncStub") -> orchestrator_pb2.GetDaemonResponse:
+        return await brain.GetDaemon(request, timeout=ANSWER_SECONDS)
+
+    async def main(stop: asyncio.Event) -> None:
+        async with connect(found) as operator:
+            told: orchestrator_pb2.GetDaemonResponse = await operator.ask_a_brain(
+                ask, no_brain="no brain is live, so nobody knows the daemons"
+            )
+        shown = details(told, datetime.now(UTC))
+        click.echo(json.dumps(shown) if as_json else details_text(shown, _today()))
+
+    process.run(main)
+
+
+def _today() -> str:
+    return f"{datetime.now(UTC):%F}"
 
 
 @fleet.command()
@@ -126,7 +155,7 @@ def _decide(
                 ask, no_brain="no brain is live, so nobody reaches the daemons"
             )
         row = daemon_row(daemon)
-        click.echo(json.dumps(row) if as_json else daemon_text(row))
+        click.echo(json.dumps(row) if as_json else daemon_text(row, _today()))
 
     process.run(main)
 
@@ -267,39 +296,6 @@ def parse_ttl(text: str) -> timedelta:
     if not timedelta(minutes=1) <= ttl <= timedelta(hours=24):
         raise invalid("--ttl", f"{text} is not between 1m and 24h")
     return ttl
-
-
-def daemon_row(info: orchestrator_pb2.DaemonInfo) -> dict[str, Any]:
-    """A daemon as `fleet ls` shows it."""
-    expires = info.certificate_expires.ToDatetime(tzinfo=UTC)
-    return {
-        "daemon_id": info.daemon_id,
-        "state": info.state,
-        "brain": info.brain or None,
-        "types": list(info.types),
-        "hands": info.capacity.hands,
-        "labels": dict(info.labels),
-        "certificate_expires": rfc3339(expires) if info.HasField("certificate_expires") else None,
-        "pool": info.pool or None,
-        "version": info.version or None,
-        "quarantine": info.quarantine or None,
-    }
-
-
-def daemon_text(row: dict[str, Any]) -> str:
-    """That row for people."""
-    labels = " ".join(f"{key}={value}" for key, value in sorted(row["labels"].items()))
-    parts = [
-        f"{row['daemon_id']:<20}",
-        f"{row['state']:<9}",
-        f"at {row['brain'] or 'no brain':<12}",
-        f"{row['hands']} hands",
-        f"types {','.join(row['types']) or 'none'}",
-        f"certificate until {(row['certificate_expires'] or '?')[:16]}Z",
-        *([f"QUARANTINE: {row['quarantine']}"] if row["quarantine"] else []),
-        labels,
-    ]
-    return printable("  ".join(parts)).rstrip()
 
 
 async def _enrolment_address(found: Found) -> str:

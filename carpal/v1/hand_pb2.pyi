@@ -798,6 +798,7 @@ class Result(_message.Message):
     FILES_FIELD_NUMBER: _builtins.int
     FILES_OMITTED_FIELD_NUMBER: _builtins.int
     FILES_UNKNOWN_FIELD_NUMBER: _builtins.int
+    OUT_OF_MEMORY_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     content: _builtins.str
     """The string the tool returns; never empty."""
@@ -815,6 +816,8 @@ class Result(_message.Message):
     """Changes beyond those in `files`."""
     files_unknown: _builtins.bool
     """The workspace is too large to follow: what the call did to it is not known."""
+    out_of_memory: _builtins.bool
+    """The kernel killed in the hand meanwhile, at its memory limit."""
     @_builtins.property
     def attachments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attachment]: ...
     @_builtins.property
@@ -843,10 +846,11 @@ class Result(_message.Message):
         files: _abc.Iterable[Global___FileChange] | None = ...,
         files_omitted: _builtins.int = ...,
         files_unknown: _builtins.bool = ...,
+        out_of_memory: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "elapsed", b"elapsed", "exit_code", b"exit_code", "started", b"started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attachments", b"attachments", "background", b"background", "content", b"content", "elapsed", b"elapsed", "exit_code", b"exit_code", "files", b"files", "files_omitted", b"files_omitted", "files_unknown", b"files_unknown", "omitted_bytes", b"omitted_bytes", "outcome", b"outcome", "output_bytes", b"output_bytes", "sequence", b"sequence", "started", b"started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attachments", b"attachments", "background", b"background", "content", b"content", "elapsed", b"elapsed", "exit_code", b"exit_code", "files", b"files", "files_omitted", b"files_omitted", "files_unknown", b"files_unknown", "omitted_bytes", b"omitted_bytes", "out_of_memory", b"out_of_memory", "outcome", b"outcome", "output_bytes", b"output_bytes", "sequence", b"sequence", "started", b"started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015

@@ -245,6 +245,7 @@ class Hello(_message.Message):
     LAST_EPOCH_FIELD_NUMBER: _builtins.int
     UNSETTLED_FIELD_NUMBER: _builtins.int
     NONCE_FIELD_NUMBER: _builtins.int
+    RELEASED_FIELD_NUMBER: _builtins.int
     daemon_id: _builtins.str
     """Must be the name in the certificate."""
     instance_id: _builtins.str
@@ -263,6 +264,8 @@ class Hello(_message.Message):
     """
     nonce: _builtins.bytes
     """16 to 64 bytes, new each time: the brain's proof is over them."""
+    released: _builtins.str
+    """The day its version was released, as 2026-11-30; empty when it does not say."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -290,10 +293,11 @@ class Hello(_message.Message):
         last_epoch: _builtins.int = ...,
         unsettled: _builtins.int = ...,
         nonce: _builtins.bytes = ...,
+        released: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "capabilities", b"capabilities", "capacity", b"capacity", "daemon_id", b"daemon_id", "instance_id", b"instance_id", "journal_id", b"journal_id", "labels", b"labels", "last_epoch", b"last_epoch", "nonce", b"nonce", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "types", b"types", "unsettled", b"unsettled", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "capabilities", b"capabilities", "capacity", b"capacity", "daemon_id", b"daemon_id", "instance_id", b"instance_id", "journal_id", b"journal_id", "labels", b"labels", "last_epoch", b"last_epoch", "nonce", b"nonce", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "released", b"released", "types", b"types", "unsettled", b"unsettled", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -317,6 +321,8 @@ class Welcome(_message.Message):
     PROOF_FIELD_NUMBER: _builtins.int
     REVOCATIONS_FIELD_NUMBER: _builtins.int
     TICKET_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    SUPPORTED_UNTIL_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     epoch: _builtins.int
     """Epoch of the `daemon/<id>` lease; the daemon obeys only the highest."""
@@ -329,6 +335,8 @@ class Welcome(_message.Message):
     """ECDSA by that certificate's key over the hello's nonce and the daemon; see
     `carpal/proof.py`. A daemon obeys no welcome without.
     """
+    version: _builtins.str
+    """The brain's version."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Those both sides have; the rest are off."""
@@ -356,6 +364,13 @@ class Welcome(_message.Message):
         and does not ask when it expires, since an older one has a lower epoch.
         """
 
+    @_builtins.property
+    def supported_until(self) -> _timestamp_pb2.Timestamp:
+        """Until when brains promise to serve a daemon of this release; unset when
+        the hello does not say when that was. It is served later too, while a
+        contract version is in common.
+        """
+
     def __init__(
         self,
         *,
@@ -371,10 +386,12 @@ class Welcome(_message.Message):
         proof: _builtins.bytes = ...,
         revocations: _abc.Iterable[_types_pb2.Revocation] | None = ...,
         ticket: _types_pb2.SignedBytes | None = ...,
+        version: _builtins.str = ...,
+        supported_until: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "server_time", b"server_time", "silence_limit", b"silence_limit", "ticket", b"ticket"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "server_time", b"server_time", "silence_limit", b"silence_limit", "supported_until", b"supported_until", "ticket", b"ticket"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brain", b"brain", "brains", b"brains", "capabilities", b"capabilities", "certificate", b"certificate", "epoch", b"epoch", "heartbeat_interval", b"heartbeat_interval", "proof", b"proof", "protocol", b"protocol", "revocations", b"revocations", "server_time", b"server_time", "silence_limit", b"silence_limit", "ticket", b"ticket"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brain", b"brain", "brains", b"brains", "capabilities", b"capabilities", "certificate", b"certificate", "epoch", b"epoch", "heartbeat_interval", b"heartbeat_interval", "proof", b"proof", "protocol", b"protocol", "revocations", b"revocations", "server_time", b"server_time", "silence_limit", b"silence_limit", "supported_until", b"supported_until", "ticket", b"ticket", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1119,6 +1136,19 @@ class DaemonInfo(_message.Message):
     CERTIFICATE_EXPIRES_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     QUARANTINE_FIELD_NUMBER: _builtins.int
+    IDENTITY_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_SERIAL_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_BEGINS_FIELD_NUMBER: _builtins.int
+    LINKED_SINCE_FIELD_NUMBER: _builtins.int
+    LAST_SEEN_FIELD_NUMBER: _builtins.int
+    SUPPORTED_UNTIL_FIELD_NUMBER: _builtins.int
+    PROTOCOL_MIN_FIELD_NUMBER: _builtins.int
+    PROTOCOL_MAX_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    BOOT_ID_FIELD_NUMBER: _builtins.int
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    REVOKED_FIELD_NUMBER: _builtins.int
     daemon_id: _builtins.str
     workspace: _builtins.str
     pool: _builtins.str
@@ -1131,6 +1161,18 @@ class DaemonInfo(_message.Message):
     version: _builtins.str
     quarantine: _builtins.str
     """Why machines of this name are refused, or all but one of them; empty when none is."""
+    identity: _builtins.str
+    """Its SPIFFE URI."""
+    certificate_serial: _builtins.str
+    """In lower-case hex, of the certificate it linked with."""
+    protocol_min: _builtins.int
+    """The contract versions it speaks."""
+    protocol_max: _builtins.int
+    boot_id: _builtins.str
+    """New at each start of its machine, and of the daemon."""
+    instance_id: _builtins.str
+    revoked: _builtins.str
+    """Why what was issued to it is revoked, `revoked` when nobody said; empty when it is not."""
     @_builtins.property
     def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -1139,6 +1181,32 @@ class DaemonInfo(_message.Message):
     def capacity(self) -> Global___Capacity: ...
     @_builtins.property
     def certificate_expires(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def certificate_begins(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def linked_since(self) -> _timestamp_pb2.Timestamp:
+        """When its link began; unset while there is none."""
+
+    @_builtins.property
+    def last_seen(self) -> _timestamp_pb2.Timestamp:
+        """When its last link ended, as far as a brain knows; unset while it is linked."""
+
+    @_builtins.property
+    def supported_until(self) -> _timestamp_pb2.Timestamp:
+        """Until when brains promise to serve its release; unset when it does not say
+        when that was.
+        """
+
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___PastLink]:
+        """Links that ended, the newest first, at most 8."""
+
+    @_builtins.property
+    def refused(self) -> _containers.RepeatedCompositeFieldContainer[Global___RefusedHello]:
+        """Hellos that were refused lately, the newest first, at most 8, as the
+        brain remembers that was asked and those it asked.
+        """
+
     def __init__(
         self,
         *,
@@ -1154,14 +1222,194 @@ class DaemonInfo(_message.Message):
         certificate_expires: _timestamp_pb2.Timestamp | None = ...,
         version: _builtins.str = ...,
         quarantine: _builtins.str = ...,
+        identity: _builtins.str = ...,
+        certificate_serial: _builtins.str = ...,
+        certificate_begins: _timestamp_pb2.Timestamp | None = ...,
+        linked_since: _timestamp_pb2.Timestamp | None = ...,
+        last_seen: _timestamp_pb2.Timestamp | None = ...,
+        supported_until: _timestamp_pb2.Timestamp | None = ...,
+        protocol_min: _builtins.int = ...,
+        protocol_max: _builtins.int = ...,
+        links: _abc.Iterable[Global___PastLink] | None = ...,
+        refused: _abc.Iterable[Global___RefusedHello] | None = ...,
+        boot_id: _builtins.str = ...,
+        instance_id: _builtins.str = ...,
+        revoked: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "certificate_expires", b"certificate_expires"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "certificate_begins", b"certificate_begins", "certificate_expires", b"certificate_expires", "last_seen", b"last_seen", "linked_since", b"linked_since", "supported_until", b"supported_until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "brain", b"brain", "capacity", b"capacity", "certificate_expires", b"certificate_expires", "daemon_id", b"daemon_id", "labels", b"labels", "pool", b"pool", "quarantine", b"quarantine", "state", b"state", "types", b"types", "version", b"version", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot_id", b"boot_id", "brain", b"brain", "capacity", b"capacity", "certificate_begins", b"certificate_begins", "certificate_expires", b"certificate_expires", "certificate_serial", b"certificate_serial", "daemon_id", b"daemon_id", "identity", b"identity", "instance_id", b"instance_id", "labels", b"labels", "last_seen", b"last_seen", "linked_since", b"linked_since", "links", b"links", "pool", b"pool", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "quarantine", b"quarantine", "refused", b"refused", "revoked", b"revoked", "state", b"state", "supported_until", b"supported_until", "types", b"types", "version", b"version", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DaemonInfo: _TypeAlias = DaemonInfo  # noqa: Y015
+
+@_typing.final
+class PastLink(_message.Message):
+    """A link that is over."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BRAIN_FIELD_NUMBER: _builtins.int
+    BEGAN_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    brain: _builtins.str
+    why: _builtins.str
+    """A reason, `goodbye` when the daemon ended it, `cut` when its stream did,
+    or `unseen`.
+    """
+    @_builtins.property
+    def began(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def ended(self) -> _timestamp_pb2.Timestamp:
+        """Unset when nobody saw its end: its brain died too."""
+
+    def __init__(
+        self,
+        *,
+        brain: _builtins.str = ...,
+        began: _timestamp_pb2.Timestamp | None = ...,
+        ended: _timestamp_pb2.Timestamp | None = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["began", b"began", "ended", b"ended"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["began", b"began", "brain", b"brain", "ended", b"ended", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PastLink: _TypeAlias = PastLink  # noqa: Y015
+
+@_typing.final
+class RefusedHello(_message.Message):
+    """A hello that was refused."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: _builtins.int
+    BRAIN_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    brain: _builtins.str
+    reason: _builtins.str
+    message: _builtins.str
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        brain: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brain", b"brain", "message", b"message", "reason", b"reason", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RefusedHello: _TypeAlias = RefusedHello  # noqa: Y015
+
+@_typing.final
+class GetDaemonRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DAEMON_ID_FIELD_NUMBER: _builtins.int
+    WORKSPACE_FIELD_NUMBER: _builtins.int
+    daemon_id: _builtins.str
+    workspace: _builtins.str
+    """Empty means the caller's own; a brain must name it."""
+    def __init__(
+        self,
+        *,
+        daemon_id: _builtins.str = ...,
+        workspace: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["daemon_id", b"daemon_id", "workspace", b"workspace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDaemonRequest: _TypeAlias = GetDaemonRequest  # noqa: Y015
+
+@_typing.final
+class GetDaemonResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DAEMON_FIELD_NUMBER: _builtins.int
+    TYPES_FIELD_NUMBER: _builtins.int
+    HANDS_FIELD_NUMBER: _builtins.int
+    UNANSWERED_FIELD_NUMBER: _builtins.int
+    unanswered: _builtins.str
+    """Why the daemon did not answer; empty when it did."""
+    @_builtins.property
+    def daemon(self) -> Global___DaemonInfo: ...
+    @_builtins.property
+    def types(self) -> _containers.RepeatedCompositeFieldContainer[Global___TypeState]:
+        """Sorted by name; of a daemon that does not answer, their names alone."""
+
+    @_builtins.property
+    def hands(self) -> _containers.RepeatedCompositeFieldContainer[_hand_pb2.HandInfo]: ...
+    def __init__(
+        self,
+        *,
+        daemon: Global___DaemonInfo | None = ...,
+        types: _abc.Iterable[Global___TypeState] | None = ...,
+        hands: _abc.Iterable[_hand_pb2.HandInfo] | None = ...,
+        unanswered: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["daemon", b"daemon"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["daemon", b"daemon", "hands", b"hands", "types", b"types", "unanswered", b"unanswered"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDaemonResponse: _TypeAlias = GetDaemonResponse  # noqa: Y015
+
+@_typing.final
+class TypeState(_message.Message):
+    """A type that a daemon offers, and how it stands."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    NOT_ENFORCEABLE_FIELD_NUMBER: _builtins.int
+    CAPABILITIES_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
+    type: _builtins.str
+    state: _hand_pb2.ProbeState.ValueType
+    reason: _builtins.str
+    """What to do when it is not ready."""
+    @_builtins.property
+    def not_enforceable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What its machine cannot enforce for the type."""
+
+    @_builtins.property
+    def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def units(self) -> _containers.RepeatedCompositeFieldContainer[_hand_pb2.UnitInfo]: ...
+    def __init__(
+        self,
+        *,
+        type: _builtins.str = ...,
+        state: _hand_pb2.ProbeState.ValueType = ...,
+        reason: _builtins.str = ...,
+        not_enforceable: _abc.Iterable[_builtins.str] | None = ...,
+        capabilities: _abc.Iterable[_builtins.str] | None = ...,
+        units: _abc.Iterable[_hand_pb2.UnitInfo] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "not_enforceable", b"not_enforceable", "reason", b"reason", "state", b"state", "type", b"type", "units", b"units"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TypeState: _TypeAlias = TypeState  # noqa: Y015
 
 @_typing.final
 class OrchestratorListHandsRequest(_message.Message):

@@ -59,6 +59,11 @@ class OrchestratorStub:
                 request_serializer=carpal_dot_v1_dot_orchestrator__pb2.ListDaemonsRequest.SerializeToString,
                 response_deserializer=carpal_dot_v1_dot_orchestrator__pb2.ListDaemonsResponse.FromString,
                 _registered_method=True)
+        self.GetDaemon = channel.unary_unary(
+                '/carpal.v1.Orchestrator/GetDaemon',
+                request_serializer=carpal_dot_v1_dot_orchestrator__pb2.GetDaemonRequest.SerializeToString,
+                response_deserializer=carpal_dot_v1_dot_orchestrator__pb2.GetDaemonResponse.FromString,
+                _registered_method=True)
         self.ListHands = channel.unary_unary(
                 '/carpal.v1.Orchestrator/ListHands',
                 request_serializer=carpal_dot_v1_dot_orchestrator__pb2.OrchestratorListHandsRequest.SerializeToString,
@@ -166,6 +171,17 @@ class OrchestratorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetDaemon(self, request, context):
+        """One of them, asked now: what it offers and how that stands, and its hands.
+        Callers: operator (its workspace), brain (one hop, to the brain that holds the link).
+        Idempotent: reads only.
+        no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
+        it does not answer in 5 s, or is not linked → what is known of it, and `unanswered` says why
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListHands(self, request, context):
         """The hands of the workspace's linked daemons.
         Callers: operator, brain.
@@ -265,6 +281,11 @@ def add_OrchestratorServicer_to_server(servicer, server):
                     servicer.ListDaemons,
                     request_deserializer=carpal_dot_v1_dot_orchestrator__pb2.ListDaemonsRequest.FromString,
                     response_serializer=carpal_dot_v1_dot_orchestrator__pb2.ListDaemonsResponse.SerializeToString,
+            ),
+            'GetDaemon': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetDaemon,
+                    request_deserializer=carpal_dot_v1_dot_orchestrator__pb2.GetDaemonRequest.FromString,
+                    response_serializer=carpal_dot_v1_dot_orchestrator__pb2.GetDaemonResponse.SerializeToString,
             ),
             'ListHands': grpc.unary_unary_rpc_method_handler(
                     servicer.ListHands,
@@ -432,6 +453,33 @@ class Orchestrator:
             '/carpal.v1.Orchestrator/ListDaemons',
             carpal_dot_v1_dot_orchestrator__pb2.ListDaemonsRequest.SerializeToString,
             carpal_dot_v1_dot_orchestrator__pb2.ListDaemonsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetDaemon(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/carpal.v1.Orchestrator/GetDaemon',
+            carpal_dot_v1_dot_orchestrator__pb2.GetDaemonRequest.SerializeToString,
+            carpal_dot_v1_dot_orchestrator__pb2.GetDaemonResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -86,6 +86,13 @@ class OrchestratorStub:
     Idempotent: reads only.
       none beyond the common ones
     """
+    GetDaemon: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.GetDaemonRequest, _orchestrator_pb2.GetDaemonResponse]
+    """One of them, asked now: what it offers and how that stands, and its hands.
+    Callers: operator (its workspace), brain (one hop, to the brain that holds the link).
+    Idempotent: reads only.
+      no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
+      it does not answer in 5 s, or is not linked → what is known of it, and `unanswered` says why
+    """
     ListHands: _grpc.UnaryUnaryMultiCallable[_orchestrator_pb2.OrchestratorListHandsRequest, _orchestrator_pb2.OrchestratorListHandsResponse]
     """The hands of the workspace's linked daemons.
     Callers: operator, brain.
@@ -189,6 +196,13 @@ class OrchestratorAsyncStub(OrchestratorStub):
     Callers: operator, brain.
     Idempotent: reads only.
       none beyond the common ones
+    """
+    GetDaemon: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.GetDaemonRequest, _orchestrator_pb2.GetDaemonResponse]  # type: ignore[assignment]
+    """One of them, asked now: what it offers and how that stands, and its hands.
+    Callers: operator (its workspace), brain (one hop, to the brain that holds the link).
+    Idempotent: reads only.
+      no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
+      it does not answer in 5 s, or is not linked → what is known of it, and `unanswered` says why
     """
     ListHands: _aio.UnaryUnaryMultiCallable[_orchestrator_pb2.OrchestratorListHandsRequest, _orchestrator_pb2.OrchestratorListHandsResponse]  # type: ignore[assignment]
     """The hands of the workspace's linked daemons.
@@ -320,6 +334,19 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         Callers: operator, brain.
         Idempotent: reads only.
           none beyond the common ones
+        """
+
+    @_abc_1.abstractmethod
+    def GetDaemon(
+        self,
+        request: _orchestrator_pb2.GetDaemonRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_orchestrator_pb2.GetDaemonResponse, _abc.Awaitable[_orchestrator_pb2.GetDaemonResponse]]:
+        """One of them, asked now: what it offers and how that stands, and its hands.
+        Callers: operator (its workspace), brain (one hop, to the brain that holds the link).
+        Idempotent: reads only.
+          no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
+          it does not answer in 5 s, or is not linked → what is known of it, and `unanswered` says why
         """
 
     @_abc_1.abstractmethod

@@ -990,11 +990,34 @@ Global___RenewLeaseResponse: _TypeAlias = RenewLeaseResponse  # noqa: Y015
 class ReleaseLeaseRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class AttributesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     RESOURCE_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     PROCESSED_FIELD_NUMBER: _builtins.int
     WAKE_AT_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
+    FAILURE_LAYER_FIELD_NUMBER: _builtins.int
+    FAILURE_CAUSE_FIELD_NUMBER: _builtins.int
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
     resource: _builtins.str
     epoch: _builtins.int
     processed: _builtins.int
@@ -1007,9 +1030,20 @@ class ReleaseLeaseRequest(_message.Message):
     a try too, without the backoff. Twenty in a row that failed or expired
     park it whatever they appended.
     """
+    failure_layer: _builtins.str
+    """Which layer failed and why in one word, for the event that says it parked:
+    ≤ 64 letters, digits, '_', '.' and '-' each.
+    """
+    failure_cause: _builtins.str
     @_builtins.property
     def wake_at(self) -> _timestamp_pb2.Timestamp:
         """Sessions: drive it again at this time, wake or no wake."""
+
+    @_builtins.property
+    def attributes(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Added to the lease's own, for who reads the table after: when it ended, and
+        why. As of AcquireLease.
+        """
 
     def __init__(
         self,
@@ -1019,10 +1053,13 @@ class ReleaseLeaseRequest(_message.Message):
         processed: _builtins.int = ...,
         wake_at: _timestamp_pb2.Timestamp | None = ...,
         failure: _builtins.str = ...,
+        failure_layer: _builtins.str = ...,
+        failure_cause: _builtins.str = ...,
+        attributes: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["wake_at", b"wake_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "failure", b"failure", "processed", b"processed", "resource", b"resource", "wake_at", b"wake_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "epoch", b"epoch", "failure", b"failure", "failure_cause", b"failure_cause", "failure_layer", b"failure_layer", "processed", b"processed", "resource", b"resource", "wake_at", b"wake_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,6 +11,7 @@ from hands.contract import Result, Step
 from hands.inside import tree
 from hands.isolation import cgroups, uids
 from hands.isolation.cgroups import Group
+from hands.results import OUT_OF_MEMORY
 
 _MIB = 1024 * 1024
 
@@ -64,14 +65,15 @@ class LimitedHand(SupervisedHand):
 
     @property
     def _limit(self) -> str:
-        return f"out of memory: limit {self.memory_bytes / _MIB:g} MiB"
+        return f"{OUT_OF_MEMORY}{self.memory_bytes / _MIB:g} MiB"
 
     def _told(self, result: Result) -> Result:
         before, self._killed = self._killed, self.group.out_of_memory()
         if not self.memory_bytes or self._killed == before:
             return result
         line = "" if result.content.endswith("\n") else "\n"
-        return dataclasses.replace(result, content=f"{result.content}{line}[{self._limit}]")
+        content = f"{result.content}{line}[{self._limit}]"
+        return dataclasses.replace(result, content=content, out_of_memory=True)
 
 
 async def remove(group: Group) -> None:

@@ -179,10 +179,16 @@ class Bench:
         stub: "SessionAsyncStub | None" = None,
         processed: int = 0,
         failure: str = "",
+        failed: tuple[str, str] = ("", ""),
     ) -> types_pb2.SessionInfo:
-        """Release a session's lease."""
+        """Release a session's lease; `failed` is the layer that did, and the cause."""
         request = pb.ReleaseLeaseRequest(
-            resource=f"session/{session_id}", epoch=epoch, processed=processed, failure=failure
+            resource=f"session/{session_id}",
+            epoch=epoch,
+            processed=processed,
+            failure=failure,
+            failure_layer=failed[0],
+            failure_cause=failed[1],
         )
         return (await (stub or self.brain).ReleaseLease(request)).session
 

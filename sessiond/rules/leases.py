@@ -5,7 +5,8 @@ and releasing it are refused as they are once another holds it.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -123,9 +124,19 @@ class Leases:
         return lease
 
     def release(
-        self, tx: Transaction, caller: Identity, resource: str, epoch: int, end: Try
+        self,
+        tx: Transaction,
+        caller: Identity,
+        resource: str,
+        epoch: int,
+        end: Try,
+        *,
+        attributes: Mapping[str, str] = MappingProxyType({}),
     ) -> SessionRow | None:
-        """Give the lease up and settle the session; again, answer as the first time."""
+        """Give the lease up and settle the session; again, answer as the first time.
+
+        `attributes` are added to the lease's.
+        """
         kind, name = parse(resource)
         lease = _held(tx, caller, resource, epoch)
         session = append.find(tx, caller, name) if kind == "session" else None
@@ -135,7 +146,8 @@ class Leases:
             raise append.stale(resource, epoch, "has expired")
         if session is not None and end.processed > session.head:
             raise invalid("processed", f"is beyond the log's head, {session.head}")
-        tx.put_lease(msgspec.structs.replace(lease, state=LeaseState.RELEASED))
+        said = {**lease.attributes, **attributes}
+        tx.put_lease(msgspec.structs.replace(lease, state=LeaseState.RELEASED, attributes=said))
         return session and self._ended(tx, session, end)
 
     def expire(self, tx: Transaction, limit: int = 1000) -> bool:
@@ -152,7 +164,7 @@ class Leases:
     def _ended(self, tx: Transaction, session: SessionRow, end: Try) -> SessionRow:
         settled = settle(session, end, tx.wall, tx.steady, self._uniform)
         if settled.parked and not session.parked:
-            return append.write(tx, settled, self._source, parking_events(settled)).session
+            return append.write(tx, settled, self._source, parking_events(settled, end)).session
         tx.put_session(settled)
         return settled
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from carpal.ids import new_id
+from carpal.layers import DRIVER_LOST, Layer, failure
 from sessiond.clock import SECOND
 from sessiond.rows import NewEvent, SessionRow
 
@@ -55,6 +56,9 @@ class Try(NamedTuple):
     """Why it failed; empty when it did not say that it did."""
     lost: str = ""
     """How the lease was lost, when it was not released."""
+    layer: str = ""
+    cause: str = ""
+    """Which layer failed, and why in one word; empty when it did not say."""
 
 
 def settle(
@@ -105,14 +109,24 @@ def settle(
     )
 
 
-def parking_events(session: SessionRow) -> tuple[NewEvent, NewEvent]:
-    """What the log says when a session is parked."""
+def parking_events(session: SessionRow, end: Try) -> tuple[NewEvent, NewEvent]:
+    """What the log says when a session is parked; `end` is of its last try.
+
+    Of a driver that was lost, or did nothing, all that is known is that it drove.
+    """
+    said = failure(Layer.HARNESS, DRIVER_LOST) if end.lost else {"layer": str(Layer.HARNESS)}
+    if end.layer in list(Layer):
+        said = {"layer": end.layer}
+    if end.cause:
+        said["cause"] = end.cause
     error = {
         "error": {
             "type": "unknown_error",
             "message": session.parked,
             "retry_status": {"type": "exhausted"},
-        }
+            **said,
+        },
+        "attempts": session.attempts,
     }
     idle = {"stop_reason": {"type": "retries_exhausted"}}
     return (

@@ -1,5 +1,6 @@
 """The Session service's leases and watches."""
 
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 
 from carpal.errors import CarpalError, invalid, to_status
@@ -18,6 +19,8 @@ from sessiond.rules.runnable import Try
 from sessiond.rules.sessions import check_map
 from sessiond.store import Reader, Transaction
 from sessiond.tickets import Tickets
+
+_WORD = re.compile(r"[A-Za-z0-9_.-]{0,64}")
 
 RENEWALS = 1000
 """Leases in one RenewLease."""
@@ -103,10 +106,23 @@ class LeaseService(SessionServicer):
         """See session.proto."""
         who = caller(context)
         wake_at = wire.time_of(request.wake_at, "wake_at") if request.HasField("wake_at") else None
-        end = Try(request.processed, wake_at, request.failure)
+        for field in ("failure_layer", "failure_cause"):
+            if not _WORD.fullmatch(getattr(request, field)):
+                raise invalid(field, "must be of at most 64 letters, digits, '_', '.' and '-'")
+        check_map("attributes", request.attributes)
+        end = Try(
+            request.processed,
+            wake_at,
+            request.failure,
+            layer=request.failure_layer,
+            cause=request.failure_cause,
+        )
+        said = dict(request.attributes)
 
         def release(tx: Transaction) -> tuple[SessionRow | None, LeaseRow | None]:
-            session = self._parts.rules.release(tx, who, request.resource, request.epoch, end)
+            session = self._parts.rules.release(
+                tx, who, request.resource, request.epoch, end, attributes=said
+            )
             return session, tx.lease(request.resource)
 
         session, lease = await self._parts.writer.run(

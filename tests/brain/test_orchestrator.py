@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import date
 from typing import Any
 
 import pytest
 
+from brain.daemons.fleet import Fleet
 from carpal.client import rpc_errors
-from carpal.errors import CarpalError
+from carpal.errors import CarpalError, refuse, to_status
 from carpal.identity import Role
 from carpal.status import Reason
 from carpal.v1 import hand_pb2, orchestrator_pb2_grpc, types_pb2
@@ -158,3 +160,101 @@ async def test_a_brain_that_is_asked_by_another_does_not_ask_a_third(one: Brain)
             stub = orchestrator_pb2_grpc.OrchestratorStub(channel)
             drain = pb.DrainDaemonRequest(daemon_id="d1", workspace="default")
             assert await refused(stub.DrainDaemon(drain, timeout=WAIT)) is Reason.DAEMON_NOT_LINKED
+
+
+async def answers_get(daemon: Daemon) -> None:
+    """A daemon that says how its types stand: one is ready, one broken."""
+    types = [
+        hand_pb2.HandTypeInfo(type="process", capabilities=["claim"]),
+        hand_pb2.HandTypeInfo(type="android", units=[hand_pb2.UnitInfo(unit_id="phone")]),
+    ]
+    request = await daemon.next()
+    assert request.HasField("describe")
+    await daemon.reply(request, describe=hand_pb2.DescribeResponse(types=types))
+    for _ in types:
+        request = await daemon.next()
+        if request.probe.type == "android":
+            await daemon.reply(request, status=to_status(refuse(Reason.INTERNAL, "no adb")))
+            continue
+        ready = hand_pb2.ProbeResponse(
+            state=hand_pb2.PROBE_STATE_READY, not_enforceable=["disk_bytes"]
+        )
+        await daemon.reply(request, probe=ready)
+    request = await daemon.next()
+    hands = [hand_pb2.HandInfo(hand_id="hand_1", type="process", session_ids=["sesn_1"])]
+    await daemon.reply(request, list_hands=hand_pb2.ListHandsResponse(hands=hands))
+
+
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+async def test_a_daemon_is_shown_with_its_types_and_hands_asked_now_wherever_its_link_is(
+    one: Brain, ada: Any, where: str
+) -> None:
+    async with (
+        brain(one.sessions, "brain-2") as two,
+        linked(one if where == "here" else two, released="2026-11-30") as daemon,
+    ):
+        await one.sees(lambda fleet: bool(fleet.daemons("default")))
+        asked = pb.GetDaemonRequest(daemon_id="d1")
+        asking = asyncio.ensure_future(ada.GetDaemon(asked, timeout=WAIT))
+        await answers_get(daemon)
+        told = await asking
+    assert not told.unanswered
+    info = told.daemon
+    assert (info.state, info.brain) == ("connected", "brain-1" if where == "here" else "brain-2")
+    assert info.identity == "spiffe://carpal.internal/daemon/d1"
+    assert int(info.certificate_serial, 16) > 0
+    assert info.certificate_begins.seconds < info.linked_since.seconds
+    assert info.linked_since.seconds < info.certificate_expires.seconds
+    assert (info.protocol_min, info.protocol_max) == (1, 1)
+    assert info.supported_until.ToDatetime().date() == date(2027, 11, 30)
+    android, process = told.types
+    assert (process.type, process.state) == ("process", hand_pb2.PROBE_STATE_READY)
+    assert (process.not_enforceable, process.capabilities) == (["disk_bytes"], ["claim"])
+    assert (android.state, android.reason) == (hand_pb2.PROBE_STATE_BROKEN, "no adb")
+    assert [unit.unit_id for unit in android.units] == ["phone"]
+    assert [(h.hand_id, h.daemon_id, *h.session_ids) for h in told.hands] == [
+        ("hand_1", "d1", "sesn_1")
+    ]
+
+
+async def test_of_a_daemon_that_is_gone_all_is_told_that_its_lease_says_and_its_last_links(
+    one: Brain, ada: Any
+) -> None:
+    def gone(fleet: Fleet) -> bool:
+        return [d.state for d in fleet.daemons("default")] == ["gone"]
+
+    async with brain(one.sessions, "brain-2") as two:
+        for _ in range(2):
+            async with linked(one):
+                await two.sees(lambda fleet: fleet.daemons("default")[:1] != [] and not gone(fleet))
+            await two.sees(gone)
+        async with two.asked_by(Role.OPERATOR, "ada") as channel:
+            stub = orchestrator_pb2_grpc.OrchestratorStub(channel)
+            told = await stub.GetDaemon(pb.GetDaemonRequest(daemon_id="d1"), timeout=WAIT)
+    assert told.unanswered == "it is not linked"
+    assert [each.type for each in told.types] == ["process"]
+    info = told.daemon
+    assert info.state == "gone"
+    assert not info.HasField("linked_since")
+    assert info.last_seen.seconds >= info.links[0].began.seconds > 0
+    assert [(each.brain, each.why, each.HasField("ended")) for each in info.links] == [
+        ("brain-1", "cut", True),
+        ("brain-1", "cut", True),
+    ]
+
+
+async def test_a_hello_that_was_refused_is_told_with_the_reason(one: Brain, ada: Any) -> None:
+    async with linked(one):
+        pass
+    with pytest.raises(CarpalError), rpc_errors("the brain"):
+        async with linked(one, says="d2"):
+            pass
+    told = await ada.GetDaemon(pb.GetDaemonRequest(daemon_id="d1"), timeout=WAIT)
+    (row,) = told.daemon.refused
+    assert (row.reason, row.brain) == ("NAME_MISMATCH", "brain-1")
+
+
+async def test_a_daemon_of_another_workspace_is_not_shown(one: Brain, eve: Any) -> None:
+    async with linked(one):
+        asked = pb.GetDaemonRequest(daemon_id="d1")
+        assert await refused(eve.GetDaemon(asked, timeout=WAIT)) is Reason.DAEMON_NOT_FOUND

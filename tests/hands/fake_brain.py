@@ -34,7 +34,7 @@ class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
     """Serves Connect over mutual TLS."""
 
     Wake = Watch = ListDaemons = ListHands = not_built
-    DrainDaemon = Enter = QuarantineDaemon = ReadBlob = WriteBlob = not_built
+    DrainDaemon = GetDaemon = Enter = QuarantineDaemon = ReadBlob = WriteBlob = not_built
 
     def __init__(self, name: str) -> None:
         self.name = name

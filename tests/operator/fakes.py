@@ -193,6 +193,7 @@ class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
 
     def __init__(self) -> None:
         self.daemons: list[orchestrator_pb2.DaemonInfo] = []
+        self.shown: dict[str, orchestrator_pb2.GetDaemonResponse] = {}
         self.drained: list[orchestrator_pb2.DrainDaemonRequest] = []
         self.watchers: list[asyncio.Queue[orchestrator_pb2.WatchResponse]] = []
         self._joined = asyncio.Condition()
@@ -221,6 +222,11 @@ class FakeBrain(orchestrator_pb2_grpc.OrchestratorServicer):
 
     async def ListDaemons(self, request: Any, context: Any) -> Any:
         return orchestrator_pb2.ListDaemonsResponse(daemons=self.daemons)
+
+    async def GetDaemon(self, request: Any, context: Any) -> Any:
+        if request.daemon_id not in self.shown:
+            raise refuse(Reason.DAEMON_NOT_FOUND, f"no daemon {request.daemon_id!r}")
+        return self.shown[request.daemon_id]
 
     async def DrainDaemon(self, request: Any, context: Any) -> Any:
         self.drained.append(request)

@@ -9,7 +9,7 @@ from carpal.agent import Agent, HandLimits, HandPlan, Limits, Permissions, Place
 from carpal.errors import CarpalError
 from carpal.operator.agent import agent_of
 from carpal.operator.findings import Findings
-from carpal.operator.fleet import daemon_row
+from carpal.operator.fleet_rows import daemon_row
 from carpal.operator.overview import details, row
 from carpal.v1 import orchestrator_pb2, types_pb2
 from carpal.yaml_in import read_mapping

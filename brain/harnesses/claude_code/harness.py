@@ -51,6 +51,7 @@ from brain.session.entries import Entry
 from brain.session.transcript import Transcript
 from brain.tools.offered import offered
 from carpal.errors import refuse
+from carpal.layers import Layer
 from carpal.status import Reason
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ def _fallen(why: str, falls: int) -> Iterable[Effect]:
     again = falls < FALLS_MAX
     status = {"type": "retrying" if again else "exhausted"}
     said = {"type": "unknown_error", "message": f"Claude Code: {why}", "retry_status": status}
+    said["layer"] = str(Layer.HARNESS)
     yield Emit("session.error", {"error": said})
     if not again:
         yield Finish("retries_exhausted")

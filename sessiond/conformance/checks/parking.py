@@ -12,10 +12,12 @@ from sessiond.conformance.streams import Offers
 group = Group("runnable")
 
 
-async def _fail(bench: Bench, id: str, why: str = "it broke") -> types_pb2.SessionInfo:
+async def _fail(
+    bench: Bench, id: str, why: str = "it broke", failed: tuple[str, str] = ("", "")
+) -> types_pb2.SessionInfo:
     """Drive a session without progress."""
     lease = (await bench.lease(id)).lease
-    return await bench.release(id, lease.epoch, failure=why)
+    return await bench.release(id, lease.epoch, failure=why, failed=failed)
 
 
 async def _woken(bench: Bench) -> tuple[str, Offers]:
@@ -49,11 +51,14 @@ async def parked(bench: Bench) -> None:
     id, _ = await _woken(bench)
     for _ in range(2):
         await _fail(bench, id)
-    session = await _fail(bench, id, "the model said no")
+    session = await _fail(bench, id, "the model said no", ("vault", "VAULT_UNAVAILABLE"))
     must("the model said no" in session.parked_reason, f"parked: {session.parked_reason!r}")
     errors = [event for event in await bench.log(id) if event.type == "session.error"]
     equal("session.error events", len(errors), 1)
-    must("the model said no" in json.dumps(json.loads(errors[0].data)), "it lacks the reason")
+    said = json.loads(errors[0].data)
+    must("the model said no" in json.dumps(said), "it lacks the reason")
+    equal("its layer", said["error"].get("layer"), "vault")
+    equal("its cause", said["error"].get("cause"), "VAULT_UNAVAILABLE")
     prefix = identity_uri(bench.caller("brain").identity.trust_domain, Role.SESSIOND, "")
     must(errors[0].source.startswith(prefix), f"its source is {errors[0].source}")
     equal("the session's head", session.head.position, len(await bench.log(id)))

@@ -14,6 +14,7 @@ from brain.session.results import (
     result_event,
     settled,
 )
+from carpal.layers import Layer
 from carpal.v1 import hand_pb2
 
 CALL = Call("c", 3, "bash", "shell", {}, "r")
@@ -32,6 +33,7 @@ def test_a_result_says_where_it_came_from_and_where_it_stands_in_the_journal() -
         "hand_id": "hand_1",
         "sequence": 9,
         "exit_code": 3,
+        "layer": "hand",
     }
 
 
@@ -52,14 +54,41 @@ def test_whatever_a_hand_says_fits_in_an_event(text: str) -> None:
     ("sent", "words"), [(True, "may have partly happened"), (False, "did not run")]
 )
 def test_a_lost_hands_call_says_whether_it_may_have_begun(sent: bool, words: str) -> None:
-    data = gone(CALL, HAND, "why", sent=sent).data
+    data = gone(CALL, HAND, "why", sent=sent, failed=(Layer.HAND, "HAND_GONE")).data
     assert (data["outcome"], data["is_error"]) == ("lost", True)
     assert words in data["content"][0]["text"]
 
 
 def test_a_call_settled_without_a_hand_names_none() -> None:
     assert "hand_id" not in settled(CALL, "error", "x").data
-    assert "hand_id" not in not_run("c", "x").data
+    assert "hand_id" not in not_run("c", "x", "TOOL_NOT_FOUND").data
+
+
+@pytest.mark.parametrize(
+    ("result", "failed"),
+    [
+        (hand_pb2.Result(outcome=hand_pb2.OUTCOME_OK), (None, None)),
+        (hand_pb2.Result(outcome=hand_pb2.OUTCOME_CANCELLED), (None, None)),
+        (hand_pb2.Result(outcome=hand_pb2.OUTCOME_ERROR), ("hand", None)),
+        (hand_pb2.Result(outcome=hand_pb2.OUTCOME_TIMED_OUT), ("hand", None)),
+        (hand_pb2.Result(outcome=hand_pb2.OUTCOME_LOST), ("hand", None)),
+        (hand_pb2.Result(outcome=hand_pb2.OUTCOME_INTERRUPTED), ("daemon", None)),
+        (hand_pb2.Result(), ("daemon", "outcome_unknown")),
+        (
+            hand_pb2.Result(outcome=hand_pb2.OUTCOME_ERROR, out_of_memory=True),
+            ("hand", "out_of_memory"),
+        ),
+        (
+            hand_pb2.Result(outcome=hand_pb2.OUTCOME_LOST, out_of_memory=True),
+            ("hand", "out_of_memory"),
+        ),
+    ],
+)
+def test_a_result_from_a_hand_says_which_layer_failed(
+    result: hand_pb2.Result, failed: tuple[str | None, str | None]
+) -> None:
+    data = result_event(CALL, HAND, result).data
+    assert (data.get("layer"), data.get("cause")) == failed
 
 
 def told(number: int, content: str = "hi") -> hand_pb2.Result:

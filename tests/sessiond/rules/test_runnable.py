@@ -87,7 +87,10 @@ def test_three_tries_without_progress_park_it_with_the_reason_in_the_log(desk: D
         "type": "unknown_error",
         "message": parked,
         "retry_status": {"type": "exhausted"},
+        "layer": "harness",
+        "cause": "driver_lost",
     }
+    assert json.loads(error.data)["attempts"] == 3
     assert idle.type == "session.status_idle"
     assert json.loads(idle.data) == {"stop_reason": {"type": "retries_exhausted"}}
 
