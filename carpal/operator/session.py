@@ -22,6 +22,7 @@ from carpal.operator import (
     retention,
     saving,
     verifying,
+    why_command,
 )
 from carpal.operator.asking import checked, events_of, get_session, run
 from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, operator_options
@@ -65,6 +66,7 @@ for _command in (
     retention.retention,
     saving.save,
     blob_out.blob,
+    why_command.why,
 ):
     session.add_command(_command)
 

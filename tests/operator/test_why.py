@@ -1,0 +1,445 @@
+"""`carpal session why`: each way a session can stand, in a sentence, and no word that was said."""
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from brain.session import model_kinds
+from carpal.layers import CAUSES, Layer
+from carpal.operator.why import report, steps, text, why
+from carpal.operator.why_words import MODEL_FAILURES, Finding, cause_words
+from carpal.status import Reason
+from carpal.v1 import orchestrator_pb2 as pb
+from carpal.v1 import types_pb2
+from tests.command import ROOT, Command
+from tests.operator.fakes import House
+from tests.operator.log import BRAIN, OPERATOR, OTHER_BRAIN, Log
+from tests.operator.log import text as said
+
+BEGAN = datetime(2027, 1, 15, 8, 0, tzinfo=UTC)
+NOW = BEGAN + timedelta(hours=1)
+CANARY = "tell nobody: 4711 Main Street"
+END = {"stop_reason": {"type": "end_turn"}, "through": 9}
+
+Fleet = list[pb.DaemonInfo]
+
+
+class Case:
+    """A log, what sessiond says of the session, and a fleet."""
+
+    def __init__(self) -> None:
+        self.log = Log()
+        self.info = types_pb2.SessionInfo(session_id="sesn_1")
+        self.box = pb.DaemonInfo(daemon_id="box", state="connected", brain="brain-1")
+        self.box.linked_since.FromDatetime(BEGAN - timedelta(hours=5))
+        self.fleet: Fleet | None = [self.box]
+        self.brains = 1
+        self.log.add("user.message", said(CANARY), source=OPERATOR)
+        self.log.add("session.status_running")
+
+    def call(self, tool: str = "bash", call_id: str = "sevt_call", **data: Any) -> None:
+        """The model calls a tool."""
+        given = {"name": tool, "hand": "shell", "input": {"command": CANARY}, **data}
+        self.log.add("agent.tool_use", given, event_id=call_id)
+
+    def result(self, outcome: str, layer: str = "", cause: str = "") -> None:
+        """And that is what became of it."""
+        failed = {k: v for k, v in (("layer", layer), ("cause", cause)) if v}
+        self.log.add(
+            "agent.tool_result",
+            said(CANARY) | {"tool_use_id": "sevt_call", "outcome": outcome, **failed},
+        )
+
+    def hand(self) -> None:
+        """A hand is there."""
+        self.log.add("hand.provision_requested", {"hand_id": "h", "name": "shell", "daemon": "box"})
+        self.log.add("hand.provisioned", {"hand_id": "h", "name": "shell", "daemon": "box"})
+
+    def driven(self) -> None:
+        """A brain has the lease."""
+        self.info.lease.holder, self.info.lease.epoch = BRAIN, 3
+        self.info.lease.expires_in.FromSeconds(9)
+
+    def found(self) -> list[Finding]:
+        """What is found."""
+        return why(self.info, self.log.events, self.fleet, self.brains, NOW)
+
+
+def model_fails(case: Case, kind: str = "authentication_error", *, last: bool = True) -> None:
+    case.log.add("span.model_request_start", {"model": CANARY})
+    error = {"type": kind, "message": CANARY, "status": 401, "layer": "model"}
+    case.log.add("span.model_request_end", {"is_error": True, "error": error})
+    status = "exhausted" if last else "retrying"
+    told = {"type": kind, "message": CANARY, "layer": "model", "retry_status": {"type": status}}
+    case.log.add("session.error", {"error": told})
+    if last:
+        case.log.add("session.status_idle", {"stop_reason": {"type": "retries_exhausted"}})
+
+
+def idle(stop: dict[str, Any]) -> Callable[[Case], None]:
+    def do(case: Case) -> None:
+        case.log.add("session.status_idle", stop)
+
+    return do
+
+
+def failed_call(outcome: str, layer: str, cause: str) -> Callable[[Case], None]:
+    def do(case: Case) -> None:
+        case.call()
+        case.result(outcome, layer, cause)
+        case.log.add("session.status_idle", END)
+
+    return do
+
+
+def hand_event(kind: str, **data: Any) -> Callable[[Case], None]:
+    def do(case: Case) -> None:
+        case.hand()
+        case.log.add(kind, {"hand_id": "h", "name": "shell", "message": CANARY, **data})
+        case.log.add("session.status_idle", END)
+
+    return do
+
+
+def error(kind: str, *, retry: str = "retrying", **more: Any) -> Callable[[Case], None]:
+    def do(case: Case) -> None:
+        status = {"type": retry}
+        told = {"type": kind, "message": CANARY, "retry_status": status, **more}
+        case.log.add("session.error", {"error": told, "hand": "shell"})
+        case.log.add("session.status_idle", END)
+
+    return do
+
+
+def with_daemon(change: Callable[[Case], None]) -> Callable[[Case], None]:
+    def do(case: Case) -> None:
+        case.hand()
+        case.driven()
+        change(case)
+
+    return do
+
+
+def gone(case: Case) -> None:
+    case.box.state = "gone"
+    case.box.ClearField("linked_since")
+    case.box.last_seen.FromDatetime(BEGAN + timedelta(minutes=5))
+    case.box.links.add(why="LINK_SILENT").began.FromDatetime(BEGAN)
+
+
+def was_down(case: Case) -> None:
+    case.box.linked_since.FromDatetime(BEGAN + timedelta(minutes=9))
+    past = case.box.links.add(brain="b", why="cut")
+    past.began.FromDatetime(BEGAN - timedelta(hours=2))
+    past.ended.FromDatetime(BEGAN + timedelta(minutes=4))
+
+
+def quarantined(case: Case) -> None:
+    case.box.state = case.box.quarantine = "quarantined"
+
+
+def revoked(case: Case) -> None:
+    gone(case)
+    case.box.revoked = CANARY
+
+
+def cloned(case: Case) -> None:
+    case.box.quarantine = CANARY
+
+
+def draining(case: Case) -> None:
+    case.box.state = "draining"
+
+
+def old(case: Case) -> None:
+    case.box.supported_until.FromDatetime(BEGAN - timedelta(days=9))
+
+
+def unknown(case: Case) -> None:
+    case.fleet = []
+
+
+def parked(case: Case) -> None:
+    case.info.parked_reason = f"3 tries without progress; the last: {CANARY}"
+    told = {"type": "unknown_error", "message": CANARY, "layer": "harness", "cause": "KeyError"}
+    case.log.add("session.error", {"error": told, "attempts": 3})
+    case.log.add("session.status_idle", {"stop_reason": {"type": "retries_exhausted"}})
+
+
+def waiting(case: Case) -> None:
+    case.info.wake = 2
+
+
+def no_brain(case: Case) -> None:
+    waiting(case)
+    case.brains, case.fleet = 0, None
+
+
+def no_answer(case: Case) -> None:
+    case.hand()
+    case.driven()
+    case.fleet = None
+
+
+def asked(case: Case) -> None:
+    case.driven()
+    case.log.add("span.model_request_start", {"model": CANARY})
+
+
+def at_work(case: Case) -> None:
+    case.driven()
+    case.call()
+
+
+def retrying(case: Case) -> None:
+    case.driven()
+    model_fails(case, "model_overloaded_error", last=False)
+    model_fails(case, "model_overloaded_error", last=False)
+
+
+def person(case: Case) -> None:
+    case.call(evaluated_permission="ask")
+    ids = {"type": "requires_action", "event_ids": ["sevt_call"]}
+    case.log.add("session.status_idle", {"stop_reason": ids, "seen": 3})
+
+
+def interrupted(case: Case) -> None:
+    case.log.add("user.interrupt", source=OPERATOR)
+    case.log.add("session.status_idle", END)
+
+
+def fallback(case: Case) -> None:
+    case.log.add("context.fallback_model", {"from": CANARY, "to": CANARY})
+    case.log.add("session.status_idle", END)
+
+
+def taken_over(case: Case) -> None:
+    case.log.add("agent.message", said(CANARY))
+    case.log.add("agent.message", said(CANARY), source=OTHER_BRAIN)
+    case.driven()
+
+
+def archived(case: Case) -> None:
+    case.info.archived.FromDatetime(BEGAN)
+
+
+def never(case: Case) -> None:
+    case.log.events.clear()
+
+
+BUDGET = {
+    "stop_reason": {
+        "type": "budget_reached", "limit": "output_tokens", "limits": {"output_tokens": 900}
+    },
+    "spent": {"output_tokens": 850},
+}  # fmt: skip
+EMPTY = {**END, "stop_details": {"type": "empty_reply"}}
+TABLE: list[tuple[str, Callable[[Case], None], Layer | None, str, bool]] = [
+    ("idle", idle(END), None, "idle since 2027-01-15 08:00:00Z: its turn ended", False),
+    ("new", never, None, "never given anything to do", False),
+    ("archived", archived, None, "archived since 2027-01-15 08:00:00Z", False),
+    ("interrupted", interrupted, None, "a person interrupted it at", False),
+    ("refusal", idle({"stop_reason": {"type": "refusal"}}), Layer.MODEL, "the model refused", True),
+    ("empty_reply", idle(EMPTY), Layer.MODEL, "answered with nothing", True),
+    ("budget", idle(BUDGET), Layer.MODEL, "its limit of 900 on output_tokens is reached", True),
+    ("gave_up", model_fails, Layer.MODEL, "given up", True),
+    ("model_failed", model_fails, Layer.MODEL, "did not accept the key (HTTP 401)", True),
+    ("model_failed", retrying, Layer.MODEL, "2 times in a row, last at", False),
+    ("fallback", fallback, Layer.MODEL, "fallback model answers since", False),
+    ("person", person, None, "waits for a person since 2027-01-15 08:00:00Z", False),
+    ("parked", parked, Layer.HARNESS, "3 tries at driving it made no progress", True),
+    ("waiting", waiting, Layer.HARNESS, "no brain drives it, since", False),
+    ("waiting", no_brain, Layer.HARNESS, "no brain drives it, since", True),
+    ("no_brain", no_brain, Layer.HARNESS, "No brain is live", True),
+    ("fleet_unknown", no_answer, None, "No brain answered", False),
+    ("running", asked, None, "Brain brain-1 drives it, with a lease that is in", False),
+    ("model_asked", asked, None, "has not answered yet", False),
+    ("call_open", at_work, None, "sevt_call of bash on hand shell is under way since", False),
+    ("taken_over", taken_over, None, "Brain brain-2 took it over from brain-1 at", False),
+    ("link_down", with_daemon(gone), Layer.LINK, "down since 2027-01-15 08:05:00Z (LINK_", True),
+    (
+        "link_was_down", with_daemon(was_down), Layer.LINK,
+        "was down from 2027-01-15 08:04:00Z to 2027-01-15 08:09:00Z (cut)", False,
+    ),
+    ("daemon_quarantined", with_daemon(quarantined), Layer.DAEMON, "An operator quaran", True),
+    ("daemon_revoked", with_daemon(revoked), Layer.VAULT, "is revoked", True),
+    ("daemon_cloned", with_daemon(cloned), Layer.DAEMON, "A second machine came", False),
+    ("daemon_draining", with_daemon(draining), None, "Daemon box is drained", False),
+    ("daemon_old", with_daemon(old), Layer.DAEMON, "twelve months from release", False),
+    ("daemon_unknown", with_daemon(unknown), Layer.DAEMON, "No live brain knows daemon box", True),
+    (
+        "call_interrupted", failed_call("interrupted", "daemon", "machine_changed"), Layer.DAEMON,
+        "was interrupted, and may have partly happened", False,
+    ),
+    (
+        "call_interrupted", failed_call("interrupted", "daemon", "machine_changed"), Layer.DAEMON,
+        "its machine was restarted", False,
+    ),
+    (
+        "call_interrupted", failed_call("interrupted", "link", "out_of_reach"), Layer.LINK,
+        "out of reach past the orphan deadline", False,
+    ),
+    (
+        "call_lost", failed_call("lost", "hand", "out_of_memory"), Layer.HAND,
+        "the hand was out of memory", False,
+    ),
+    (
+        "call_error", failed_call("error", "hand", "out_of_memory"), Layer.HAND,
+        "failed, at 2027-01-15 08:00:00Z: the hand was out of memory", False,
+    ),
+    ("call_error", failed_call("error", "model", "TOOL_NOT_FOUND"), Layer.MODEL, "not run", False),
+    ("call_timed_out", failed_call("timed_out", "hand", ""), Layer.HAND, "ran out of its", False),
+    ("tool_errors", failed_call("error", "hand", ""), Layer.HAND, "1 calls ran and ended", False),
+    (
+        "hand_lost", hand_event("hand.lost", layer="hand", cause="supervisor_ended"), Layer.HAND,
+        "Hand shell was lost at", False,
+    ),
+    (
+        "hand_not_made",
+        hand_event("hand.provision_failed", layer="daemon", reason="AT_CAPACITY"), Layer.DAEMON,
+        "every daemon that fits is full", True,
+    ),
+    (
+        "not_saved", hand_event("hand.save_failed", layer="hand", reason="SAVE_FAILED"),
+        Layer.HAND, "Hand shell was not saved", False,
+    ),
+    ("late_results", hand_event("hand.late_result"), None, "Of 1 calls the true end", False),
+    (
+        "agent_invalid_error", error("agent_invalid_error", layer="harness"), Layer.HARNESS,
+        "The agent in its log has a mistake", True,
+    ),
+    (
+        "tool_unknown_error", error("tool_unknown_error", layer="harness"), Layer.HARNESS,
+        "name tools that no hand has", False,
+    ),
+    (
+        "malformed_event_error", error("malformed_event_error", layer="harness"), Layer.HARNESS,
+        "it is not what its type says", False,
+    ),
+    (
+        "confirmation_moot_error", error("confirmation_moot_error", layer="harness"),
+        Layer.HARNESS, "A person's word was passed over", False,
+    ),
+    (
+        "hand_unavailable",
+        error("hand_unavailable_error", layer="daemon", cause="DAEMON_NOT_FOUND"), Layer.DAEMON,
+        "What hand shell offers could not be learned", False,
+    ),
+    (
+        "error", error("unknown_error", retry="exhausted", layer="vault", cause=CANARY),
+        Layer.VAULT, "The vault failed at", True,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "happens", "layer", "words", "wrong"),
+    TABLE,
+    ids=[f"{n}-{row[0]}" for n, row in enumerate(TABLE)],
+)  # fmt: skip
+def test_each_way_a_session_can_stand_is_a_sentence_with_its_layer_and_nothing_that_was_said(
+    kind: str, happens: Callable[[Case], None], layer: Layer | None, words: str, wrong: bool
+) -> None:
+    case = Case()
+    happens(case)
+    found = case.found()
+    one = next((each for each in found if each.kind == kind), None)
+    assert one is not None, [each.kind for each in found]
+    assert words in one.text
+    assert one.text.endswith(".")
+    assert (one.layer, one.wrong) == (layer, wrong)
+    assert not wrong or steps(found), "what is wrong has a step that mends it"
+    told = text(found) + json.dumps(report(case.info, found))
+    assert "4711" not in told
+    assert "tell nobody" not in told
+
+
+def test_every_layer_and_kind_of_finding_is_in_the_table() -> None:
+    assert {row[2] for row in TABLE} - {None} == set(Layer)
+    sources = (ROOT / "carpal" / "operator").glob("why*.py")
+    written = "".join(path.read_text() for path in sources)
+    kinds = set(re.findall(r'Finding\(\s*"([a-z_]+)"', written))
+    assert kinds - {"calls"} <= {row[0] for row in TABLE}
+
+
+def test_a_healthy_session_is_told_to_be_one() -> None:
+    case = Case()
+    case.hand()
+    case.log.add("session.status_idle", END)
+    assert text(case.found()).splitlines() == [
+        "It is idle since 2027-01-15 08:00:00Z: its turn ended.",
+        "Nothing is wrong.",
+        "What to do: nothing.",
+    ]
+    told = report(case.info, case.found())
+    assert (told["healthy"], told["next"]) == (True, [])
+
+
+def test_what_went_wrong_in_an_earlier_turn_is_no_reason_for_this_one() -> None:
+    case = Case()
+    model_fails(case)
+    case.log.add("user.message", said("again"), source=OPERATOR)
+    case.log.add("session.status_running")
+    case.log.add("session.status_idle", END)
+    assert [each.kind for each in case.found()] == ["idle"]
+
+
+def test_a_hand_that_was_released_asks_for_no_daemon() -> None:
+    case = Case()
+    case.hand()
+    case.log.add("session.status_idle", END)
+    case.log.add("hand.released", {"hand_id": "h", "name": "shell"})
+    gone(case)
+    assert text(case.found()).count("Nothing is wrong.") == 1
+
+
+def test_a_person_is_waited_for_only_for_calls_that_nobody_decided() -> None:
+    case = Case()
+    person(case)
+    (one,) = case.found()
+    assert "1 call: sevt_call (bash on hand shell)" in one.text
+    assert one.next == "`carpal session approve` or `carpal session deny`"
+
+
+def test_every_cause_and_every_failure_of_the_model_has_words() -> None:
+    for cause in CAUSES:
+        assert not cause_words(cause)[0].startswith("the cause is"), cause
+    for reason in Reason:
+        assert cause_words(reason)[1], reason
+    kinds = {v for k, v in vars(model_kinds).items() if k.isupper() and isinstance(v, str)}
+    assert set(MODEL_FAILURES) == kinds - {model_kinds.INTERRUPTED}
+
+
+async def test_the_command_reads_the_log_and_the_fleet_and_answers(
+    house: House, carpal: Command
+) -> None:
+    log = house.sessiond
+    await log.append("sesn_1", "user.message", said(CANARY), source=OPERATOR)
+    await log.append("sesn_1", "session.status_running")
+    request = {"hand_id": "h", "name": "shell", "daemon": "box"}
+    await log.append("sesn_1", "hand.provision_requested", request)
+    await log.append("sesn_1", "session.status_idle", {"stop_reason": {"type": "refusal"}})
+    house.brain.daemons = [pb.DaemonInfo(daemon_id="box", state="quarantined")]
+    async with house.serve_brain() as server:
+        log.lease("brain/brain-1", server.address)
+        people = await carpal("session", "why", "sesn_1")
+        asked = await carpal("session", "why", "sesn_1", "--json")
+    assert people.code == 0, people.stderr
+    assert "the model refused to go on" in people.stdout
+    assert "An operator quarantined daemon box" in people.stdout
+    assert people.stdout.splitlines()[-1].startswith("What to do: ")
+    told = json.loads(asked.stdout)
+    assert (told["session_id"], told["status"], told["healthy"]) == ("sesn_1", "idle", False)
+    assert [each["kind"] for each in told["findings"]] == ["refusal", "daemon_quarantined"]
+    assert CANARY not in people.stdout + asked.stdout
+
+
+async def test_without_a_brain_it_is_told_from_the_log_alone(house: House, carpal: Command) -> None:
+    await house.sessiond.append("sesn_1", "user.message", said(CANARY), source=OPERATOR)
+    house.sessiond.wakes["sesn_1"] = 1
+    ended = await carpal("session", "why", "sesn_1")
+    assert (ended.code, "No brain is live" in ended.stdout) == (0, True)
