@@ -193,7 +193,7 @@ class Scheduler:
         failure = clean(str(error)[:_FAILURE_MAX]) or type(error).__name__
         if isinstance(error, asyncio.CancelledError):
             failure = "it was cancelled by what it drove"
-        failed = _failed_by(error)
+        failed = failed_by(error)
         await self._keeper.release(lease, processed=info.processed, failure=failure, failed=failed)
 
     async def _drive(
@@ -212,7 +212,7 @@ class Scheduler:
         return done.processed, wake_in
 
 
-def _failed_by(error: BaseException) -> tuple[str, str]:
+def failed_by(error: BaseException) -> tuple[str, str]:
     """Which layer a drive failed in, and why in one word."""
     if isinstance(error, CarpalError):
         return str(layer_of(error.reason, Layer.HARNESS)), str(error.reason)
