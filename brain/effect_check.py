@@ -81,6 +81,14 @@ def check(effect: Effect, transcript: Transcript) -> None:
             _finish(effect, transcript.head)
 
 
+def as_appended(effect: Emit) -> Json:
+    """What a harness emits, as it is in the log: an error that names no layer is its own."""
+    error = effect.data.get("error") if effect.type == ERROR else None
+    if not isinstance(error, dict):
+        return effect.data
+    return {**effect.data, "error": {"layer": str(Layer.HARNESS), **error}}
+
+
 def check_type(kind: HarnessType) -> None:
     """`Wrong` for what an entry point names and cannot drive."""
     _text("version", kind.version)

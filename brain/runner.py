@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from brain import harness
 from brain.daemons.fleet import Fleet
-from brain.effect_check import ERROR
+from brain.effect_check import as_appended
 from brain.effects import (
     CallModel,
     Effect,
@@ -252,7 +252,7 @@ class Runner:
 
     async def _emit(self, effect: Emit) -> int:
         if effect.type != COMPACTED:
-            return await self._driver.append(New(effect.type, _with_layer(effect)))
+            return await self._driver.append(New(effect.type, as_appended(effect)))
         data = effect.data
         if state := await self._driver.checkpoint(data["through"]):
             data = {**data, "state": state}
@@ -296,13 +296,6 @@ class Runner:
 
 def _open(transcript: Transcript, effect: Execute) -> bool:
     return any(transcript.calls[each].result is None for each in effect.call_ids)
-
-
-def _with_layer(effect: Emit) -> Json:
-    """What a harness says; of an error that names no layer it is the harness itself."""
-    if effect.type != ERROR:
-        return effect.data
-    return {**effect.data, "error": {"layer": str(Layer.HARNESS), **effect.data["error"]}}
 
 
 def _unavailable(name: str, error: CarpalError) -> New:

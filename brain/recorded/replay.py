@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from brain.context.request import digest
+from brain.effect_check import as_appended
 from brain.effects import (
     CallModel,
     Effect,
@@ -182,14 +183,14 @@ class Replay:
 
     def _emitted(self, effect: Emit) -> int:
         """The position of the recorded event that says the same; it may have been fed by now."""
-        upto = self._decision()
-        if upto is not None and (upto.type, upto.data) == (effect.type, effect.data):
+        upto, data = self._decision(), as_appended(effect)
+        if upto is not None and (upto.type, upto.data) == (effect.type, data):
             self._decisions += 1
             self._feed(upto.position)
             self._since.clear()
             return upto.position
         for index, entry in enumerate(self._since):
-            if (entry.type, entry.data) == (effect.type, effect.data):
+            if (entry.type, entry.data) == (effect.type, data):
                 del self._since[: index + 1]
                 self._decisions += 1
                 return entry.position

@@ -41,6 +41,7 @@ def test_a_failure_that_was_retried_is_replayed_with_its_error_event() -> None:
     recorder.fail("model_overloaded_error", retryable=True)
     status = {"type": "retrying"}
     error = {"type": "model_overloaded_error", "message": "no", "retry_status": status}
+    error["layer"] = "model"
     recorder.add("session.error", {"error": error, "through": recorder.transcript.head})
     recorder.turn("done")
     recorder.idle()

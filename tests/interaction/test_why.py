@@ -1,0 +1,65 @@
+"""A daemon dies and comes back under a call: the session says so, and that all is well after."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from carpal.v1 import orchestrator_pb2 as pb
+from tests.command import Command
+from tests.interaction.play import HELD, SECONDS, let_go, pipes, session, started
+from tests.world import World, world
+
+CANARY = "4711-main-street"
+
+
+async def told(it: World, carpal: Command, session_id: str) -> dict[str, Any]:
+    """What `carpal session why` says."""
+    address = it.running["sessiond"].facts["address"]
+    where = ("--state-dir", str(it.state), "--sessiond", address)
+    ended = await carpal("session", "why", session_id, "--json", *where)
+    assert ended.code == 0, ended.stderr
+    assert CANARY not in ended.stdout
+    answer: dict[str, Any] = json.loads(ended.stdout)
+    return answer
+
+
+async def until_state(it: World, state: str) -> None:
+    """Until the brain says that of the daemon."""
+    async with it.orchestrator("b1") as brain, asyncio.timeout(SECONDS):
+        while True:
+            listed = await brain.ListDaemons(pb.ListDaemonsRequest(), timeout=SECONDS)
+            if [each.state for each in listed.daemons] == [state]:
+                return
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_a_link_that_is_down_is_said_and_once_it_is_back_from_when_to_when_it_was(
+    tmp_path: Path,
+) -> None:
+    work, carpal = pipes(tmp_path / "work"), Command(tmp_path)
+    async with world(tmp_path / "state") as it, session(it, f"{HELD} # {CANARY}", work) as made:
+        await started(work)
+        at_work = await told(it, carpal, made.session_id)
+        assert {each["kind"] for each in at_work["findings"]} == {"running", "call_open"}
+        assert at_work["healthy"]
+        await it.running["daemon"].kill()
+        await until_state(it, "gone")
+        down = await told(it, carpal, made.session_id)
+        assert not down["healthy"]
+        (link,) = [each for each in down["findings"] if each["kind"] == "link_down"]
+        assert link["layer"] == "link"
+        assert link["text"].startswith("The link of daemon daemon-1, which has hand shell, is down")
+        assert "carpal hand doctor" in down["next"][0]
+        await it.daemon()
+        await let_go(work)
+        await made.until_type("session.status_idle")
+        after = await told(it, carpal, made.session_id)
+        assert after["healthy"], after
+        (was,) = [each for each in after["findings"] if each["kind"] == "link_was_down"]
+        assert was["since"] < was["until"]
+        assert was["text"].startswith("The link of daemon daemon-1 was down from ")
