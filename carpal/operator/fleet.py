@@ -223,9 +223,10 @@ def token(
 @click.argument("name")
 @click.option("--reason", default="", help="Why; whoever is refused is shown it.")
 @click.option("--operator", "role", flag_value=Role.OPERATOR, help="NAME is an operator's.")
+@click.option("--json", "as_json", is_flag=True, help="One object.")
 @operator_options
 @vault_option
-def revoke(*, found: Found, name: str, reason: str, role: Role | None) -> None:
+def revoke(*, found: Found, name: str, reason: str, role: Role | None, as_json: bool) -> None:
     """Revoke a daemon: its links are cut within seconds, its certificates never renew.
 
     Its machine may enrol anew, with a new token. Unused tokens for the name are
@@ -240,7 +241,9 @@ def revoke(*, found: Found, name: str, reason: str, role: Role | None) -> None:
             with rpc_errors(f"vault at {found.vault}"):
                 request = vault_pb2.RevokeIdentityRequest(identity=who, reason=reason)
                 await vault.RevokeIdentity(request, timeout=ANSWER_SECONDS)
-        click.echo(f"revoked {who}")
+        click.echo(json.dumps({"revoked": who}) if as_json else f"revoked {who}")
+        if role is None:
+            notice(f"to let its machine in again: carpal fleet token --name {name}")
 
     process.run(main)
 

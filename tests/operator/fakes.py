@@ -245,12 +245,17 @@ class FakeVault(vault_pb2_grpc.VaultServicer):
 
     def __init__(self) -> None:
         self.tokens: list[vault_pb2.CreateTokenRequest] = []
+        self.revoked: list[vault_pb2.RevokeIdentityRequest] = []
         self.used: list[str] = []
         """Names of daemons that enrolled."""
 
     async def ListTokens(self, request: Any, context: Any) -> Any:
         tokens = [vault_pb2.TokenInfo(name=name, used=Timestamp(seconds=1)) for name in self.used]
         return vault_pb2.ListTokensResponse(tokens=tokens)
+
+    async def RevokeIdentity(self, request: Any, context: Any) -> Any:
+        self.revoked.append(request)
+        return vault_pb2.RevokeIdentityResponse()
 
     async def CreateToken(self, request: Any, context: Any) -> Any:
         self.tokens.append(request)

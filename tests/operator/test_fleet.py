@@ -59,6 +59,17 @@ async def test_a_daemon_is_drained_with_a_reason_and_lifted_again(
     ]
 
 
+async def test_a_daemon_is_revoked_by_its_whole_name_and_its_way_back_is_said(
+    house: House, carpal: Command
+) -> None:
+    async with house.serve_vault():
+        ended = await carpal("fleet", "revoke", "box", "--reason", "sold", "--json")
+    assert json.loads(ended.stdout) == {"revoked": "spiffe://carpal.internal/daemon/box"}
+    assert "carpal fleet token --name box" in ended.stderr
+    (asked,) = house.vault.revoked
+    assert (asked.identity, asked.reason) == ("spiffe://carpal.internal/daemon/box", "sold")
+
+
 async def test_a_token_is_one_line_and_the_vault_has_its_secret(
     house: House, carpal: Command
 ) -> None:
