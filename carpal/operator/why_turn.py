@@ -91,7 +91,8 @@ def parked(info: types_pb2.SessionInfo, told: Story) -> Finding:
     layer = _layer(error)
     text = (
         f"It is parked{f' since {when(last.time)}' if last else ''}: {tries} tries at driving it "
-        f"made no progress. The last failed in the {layer or 'brain'}: {words}."
+        f"{'in a row failed' if last and last.data.get('progress') else 'made no progress'}. "
+        f"The last failed in the {layer or 'brain'}: {words}."
     )
     step += "; then send it a message: that gives it another three tries"
     return Finding("parked", text, layer, last.time if last else None, next=step, wrong=True)

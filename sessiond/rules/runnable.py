@@ -119,6 +119,7 @@ def parking_events(session: SessionRow, end: Try) -> tuple[NewEvent, NewEvent]:
         said = {"layer": end.layer}
     if end.cause:
         said["cause"] = end.cause
+    did = session.attempts < MAX_ATTEMPTS
     error = {
         "error": {
             "type": "unknown_error",
@@ -126,7 +127,8 @@ def parking_events(session: SessionRow, end: Try) -> tuple[NewEvent, NewEvent]:
             "retry_status": {"type": "exhausted"},
             **said,
         },
-        "attempts": session.attempts,
+        "attempts": session.failures if did else session.attempts,
+        "progress": did,
     }
     idle = {"stop_reason": {"type": "retries_exhausted"}}
     return (

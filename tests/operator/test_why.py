@@ -170,6 +170,12 @@ def parked(case: Case) -> None:
     case.log.add("session.status_idle", {"stop_reason": {"type": "retries_exhausted"}})
 
 
+def parked_with_progress(case: Case) -> None:
+    case.info.parked_reason = f"20 tries in a row did not come to their end; the last: {CANARY}"
+    told = {"type": "unknown_error", "message": CANARY, "layer": "harness", "cause": "driver_lost"}
+    case.log.add("session.error", {"error": told, "attempts": 20, "progress": True})
+
+
 def waiting(case: Case) -> None:
     case.info.wake = 2
 
@@ -252,6 +258,7 @@ TABLE: list[tuple[str, Callable[[Case], None], Layer | None, str, bool]] = [
     ("fallback", fallback, Layer.MODEL, "fallback model answers since", False),
     ("person", person, None, "waits for a person since 2027-01-15 08:00:00Z", False),
     ("parked", parked, Layer.HARNESS, "3 tries at driving it made no progress", True),
+    ("parked", parked_with_progress, Layer.HARNESS, "20 tries at driving it in a row failed", True),
     ("waiting", waiting, Layer.HARNESS, "no brain drives it, since", False),
     ("waiting", no_brain, Layer.HARNESS, "no brain drives it, since", True),
     ("no_brain", no_brain, Layer.HARNESS, "No brain is live", True),

@@ -90,7 +90,7 @@ def test_three_tries_without_progress_park_it_with_the_reason_in_the_log(desk: D
         "layer": "harness",
         "cause": "driver_lost",
     }
-    assert json.loads(error.data)["attempts"] == 3
+    assert (json.loads(error.data)["attempts"], json.loads(error.data)["progress"]) == (3, False)
     assert idle.type == "session.status_idle"
     assert json.loads(idle.data) == {"stop_reason": {"type": "retries_exhausted"}}
 
@@ -209,6 +209,8 @@ def test_twenty_drives_in_a_row_that_did_not_end_park_it_whatever_they_got_done(
             desk.release("session/sesn_1", epoch, failure="it broke")
             desk.clock.advance(60)
     assert desk.session().parked.startswith("20 tries in a row did not come to their end; the last")
+    said = json.loads(desk.log()[-2].data)
+    assert (said["attempts"], said["progress"]) == (20, True)
 
 
 def test_a_drive_that_came_to_its_end_begins_the_count_anew(desk: Desk) -> None:
