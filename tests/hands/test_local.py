@@ -273,6 +273,19 @@ async def test_another_user_is_refused_even_where_the_socket_lets_it_in() -> Non
     assert b"only the daemon's own user and root" in said
 
 
+async def test_where_systemd_runs_it_a_short_path_leads_to_the_socket_and_goes_with_the_daemon(
+    folder: Path, tmp_path: Path
+) -> None:
+    way = tmp_path / "hand.sock"
+    with local.reachable_at(way, folder):
+        reader, writer = await asyncio.open_unix_connection(str(way))
+        writer.write(b"GET /livez HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(PATIENCE):
+            assert (await reader.read()).endswith(b"ok\n")
+        writer.close()
+    assert not way.is_symlink()
+
+
 async def test_who_was_asking_as_a_daemon_ended_is_let_go(tmp_path: Path) -> None:
     """One that does not read is waited for no longer than the daemon."""
     async with asyncio.timeout(PATIENCE):

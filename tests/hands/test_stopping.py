@@ -6,6 +6,9 @@ import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
+from carpal.errors import CarpalError
 from carpal.identity import Role
 from hands import local_ask
 from tests.hands.fake_brain import HEARTBEAT, Asked, FakeBrain
@@ -136,3 +139,25 @@ async def test_settings_that_are_wrong_on_sighup_change_nothing_and_the_daemon_g
                 await asyncio.sleep(0.02)
         assert "use one of: debug, info, warning, error" in log.read_text()
         assert (await until(machine, state="linked"))["brain"] == "brain-1"
+
+
+async def test_sighup_takes_up_the_owners_policy_and_keeps_it_when_the_file_is_wrong(
+    machine: Machine, one: FakeBrain, tmp_path: Path
+) -> None:
+    policy, config = tmp_path / "policy.toml", tmp_path / "hand.toml"
+    policy.write_text("")
+    policy.chmod(0o600)
+    config.write_text(f'policy = "{policy}"\n')
+    log = machine.state / "daemon.log"
+    async with machine.process("--config", str(config)) as child:
+        await one.link()
+        for body, word in (('types = ["container"]\n', "reloaded"), ("types = 7\n", "types")):
+            told = log.read_text().count(word)
+            policy.write_text(body)
+            child.process.send_signal(signal.SIGHUP)
+            async with asyncio.timeout(PATIENCE):
+                while log.read_text().count(word) == told:  # noqa: ASYNC110 - another process
+                    await asyncio.sleep(0.02)
+            asked = await one.link()  # with the certificate on disk
+        with pytest.raises(CarpalError, match="types"):
+            await asked.provision("h")
