@@ -70,14 +70,17 @@ class Records:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def begin(self, record: Record) -> None:
-        """One opens. AT_CAPACITY when too many logs were not told."""
+    def check_room(self) -> None:
+        """AT_CAPACITY when too many logs were not told."""
         if len(self._rows) >= MOST:
             raise refuse(
                 Reason.AT_CAPACITY,
                 f"of {MOST} tunnels the logs have not been told that they ended",
                 action="see why the brain reaches no sessiond",
             )
+
+    def begin(self, record: Record) -> None:
+        """One opens."""
         self._rows[record.tunnel_id] = record
         self._keep()
 

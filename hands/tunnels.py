@@ -77,11 +77,11 @@ class Tunnels:
             "by": opening.operator,
             "took": opening.take,
         }
+        if not opening.within:
+            self._begin(opening)
+            log.info("a person entered", extra=about)
         tunnel = self._open[tunnel_id] = Tunnel(opening, entrance, keeper)
         try:
-            if not opening.within:
-                self._begin(opening)
-                log.info("a person entered", extra=about)
             with keeper.held() if opening.take else nullcontext(keeper.running) as running:
                 tunnel.running = running
                 yield tunnel
@@ -104,21 +104,18 @@ class Tunnels:
         return [each.info() for each in self.records]
 
     def _begin(self, opening: pb.TunnelOpen) -> None:
-        record = Record(
-            tunnel_id=opening.tunnel_id,
-            session_id=opening.session_id,
-            hand_id=opening.hand_id,
-            hand=opening.hand,
-            operator=opening.operator,
-            kind=opening.kind,
-            took=opening.take,
-            opened=time.time(),
+        self.records.begin(
+            Record(
+                tunnel_id=opening.tunnel_id,
+                session_id=opening.session_id,
+                hand_id=opening.hand_id,
+                hand=opening.hand,
+                operator=opening.operator,
+                kind=opening.kind,
+                took=opening.take,
+                opened=time.time(),
+            )
         )
-        try:
-            self.records.begin(record)
-        except BaseException:
-            del self._open[opening.tunnel_id]
-            raise
 
     def _checked(self, opening: pb.TunnelOpen) -> tuple[Keeper, Entrance]:
         tunnel_id = check_id(opening.tunnel_id, "tunnel_id")
@@ -150,6 +147,7 @@ class Tunnels:
             self._check_within(opening)
         if opening.take and keeper.taken:
             raise refuse(Reason.HAND_TAKEN, f"a person has control of hand {hand_id!r}")
+        self.records.check_room()
         if len(self._open) >= TUNNELS:
             raise refuse(
                 Reason.AT_CAPACITY,

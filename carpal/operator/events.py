@@ -60,6 +60,10 @@ def missing_hand(event: types_pb2.Event, data: dict[str, Any]) -> tuple[str, str
     return None
 
 
+BY_ANY_BRAIN = frozenset({"hand.entered", "hand.left", "hand.event"})
+"""Types of events that a brain may append which does not drive the session."""
+
+
 def appender(event: types_pb2.Event) -> tuple[str, str]:
     """Role and name of who appended the event; empty when its source is not one of ours."""
     match = _URI.match(event.source)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from carpal.operator.events import (
+    BY_ANY_BRAIN,
     Printable,
     appender,
     data_of,
@@ -136,7 +137,7 @@ class Live:
 
     def _takeover(self, event: types_pb2.Event) -> str:
         role, name = appender(event)
-        if role != "brain" or name == self._driver:
+        if role != "brain" or name == self._driver or event.type in BY_ANY_BRAIN:
             return ""
         before, self._driver = self._driver, name
         return self._line(f"[{name} takes over from {before}]") if before else ""

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from carpal.operator.events import (
+    BY_ANY_BRAIN,
     appender,
     data_of,
     missing_hand,
@@ -133,7 +134,7 @@ class Timeline:
         at = (now - self._start).total_seconds()
         told = []
         role, name = appender(event)
-        if role == "brain" and name != self._driver:
+        if role == "brain" and name != self._driver and event.type not in BY_ANY_BRAIN:
             after = f" takes over from {self._driver}" if self._driver else " takes the session"
             told.append(Line(at, "takeover" if self._driver else "brain", name + after))
             self._driver = name
@@ -153,8 +154,8 @@ class Timeline:
             what, content = "no hand", "{} could not be had: {}".format(*missing)
         if event.type == "session.updated" and event.position == 1:
             what = "created"
-        if event.type == "hand.provision_requested":
-            self._began[str(data.get("hand_id"))] = now
+        if event.type in _BEGINS:
+            self._began[str(data.get(_BEGINS[event.type]))] = now
         self._person(event, data, now)
         began = self._began.get(str(data.get(_BEGUN_BY.get(event.type, ""))))
         return Line(at, what, content, (now - began).total_seconds() if began else None)
@@ -177,8 +178,11 @@ _BEGUN_BY = {
     "hand.provision_failed": "hand_id",
     "hand.saved": "save_id",
     "hand.save_failed": "save_id",
+    "hand.left": "tunnel_id",
 }
 """Which member of the data names what began it."""
+_BEGINS = {"hand.provision_requested": "hand_id", "hand.entered": "tunnel_id"}
+"""Which member of the data names what it begins, where that is not its own id."""
 
 
 def _updated(data: dict[str, Any]) -> tuple[str, str]:
@@ -280,6 +284,12 @@ def _hand(what: str, words: str, *members: str) -> Callable[[dict[str, Any]], tu
     return tell
 
 
+def _entered(data: dict[str, Any]) -> tuple[str, str]:
+    who = str(data.get("by", "?")).rpartition("/")[2]
+    control = " and has control" if data.get("control") else ""
+    return "person enters", f"{data.get('name', '?')}: {who}, {data.get('kind', '?')}{control}"
+
+
 _STOPS = {
     "end_turn": "turn ended",
     "tool_use": "calls tools",
@@ -322,6 +332,8 @@ _TELL: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "hand.provision_failed": _hand("no hand", ""),
     "hand.lost": _hand("hand lost", "is gone: {}", "reason"),
     "hand.released": _hand("hand released", ""),
+    "hand.entered": _entered,
+    "hand.left": _hand("person left", "because: {}", "because"),
     "hand.saved": _hand("saved", "as {}, {} bytes", "blob", "size"),
     "hand.save_failed": _hand("not saved", ": {}", "message"),
     "hand.late_result": lambda data: ("late result", text_in(data) or result_summary(data)),

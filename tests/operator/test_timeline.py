@@ -36,6 +36,22 @@ def test_a_takeover_is_a_line_of_its_own() -> None:
     assert lines[4].took == 10.0
 
 
+def test_a_person_in_a_hand_is_told_and_is_no_takeover() -> None:
+    log = Log()
+    log.add("session.status_running")
+    about = {"tunnel_id": "t", "hand_id": "h", "name": "shell"}
+    entered = {**about, "by": "spiffe://x/operator/ada", "kind": "shell", "control": True}
+    log.add("hand.entered", entered, source=OTHER_BRAIN)
+    log.add("hand.left", {**about, "because": "they left"}, source=OTHER_BRAIN, after=10.0)
+    log.add("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    lines = timeline(log.events)
+    assert [line.what for line in lines] == [
+        "brain", "running", "person enters", "person left", "idle",
+    ]  # fmt: skip
+    assert lines[2].content == "shell: ada, shell and has control"
+    assert (lines[3].content, lines[3].took) == ("shell because: they left", 10.0)
+
+
 def test_an_unknown_type_is_shown_as_it_is() -> None:
     log = Log()
     log.add("browser.opened", {"url": "http://x"})
