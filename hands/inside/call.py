@@ -66,6 +66,8 @@ class Place:
         self.keep = keep
         self.history: History | None = None
         """Begins with the first call: what was mounted before is no call's doing."""
+        self.people = 0
+        """Who may change files besides: what is theirs and what a call's nobody can tell."""
 
 
 class Call:
@@ -402,8 +404,15 @@ class Call:
         }
         if attached:
             self.result["attachments"] = attached
-        if self.runner and self._place.history and self.tool not in _QUIET:
-            self.result |= self._place.history.changes()
+        if self.runner and self.tool not in _QUIET:
+            self.result |= self._changes()
+
+    def _changes(self) -> Mapping[str, Any]:
+        """What it did to the workspace; unknown when a person was there beside it."""
+        place = self._place
+        if place.people:
+            place.history = None
+        return {"files_unknown": True} if place.history is None else place.history.changes()
 
     def _how_it_ended(self, code: int | None) -> str:
         if code:

@@ -15,6 +15,8 @@ from hands.inside.call import NEVER, Place
 
 MOST = 64
 """At once in one hand."""
+_CHANGING = frozenset({"shell", "copy"})
+"""Kinds that may change files; a connection does what the hand's own server does."""
 _GRACE = 1.0
 """Seconds for one to end by itself, once the daemon has ended its connection."""
 
@@ -22,6 +24,8 @@ _GRACE = 1.0
 @dataclass
 class _Entrance:
     running: runner.Runner
+    changes: bool
+    """It may change files."""
     kill_at: float = NEVER
 
 
@@ -51,7 +55,8 @@ class Entrances:
             self._left(tunnel_id, f"could not start: {(error.strerror or 'failed').lower()}")
             return
         os.close(started.report)  # it says all to the daemon
-        self._inside[tunnel_id] = _Entrance(started)
+        self._inside[tunnel_id] = _Entrance(started, message["kind"] in _CHANGING)
+        self._count()
 
     def leave(self, tunnel_id: str) -> None:
         """It is to be over; `left` is said once it is."""
@@ -83,9 +88,13 @@ class Entrances:
             if status != 0:
                 self._place.children.kill_strays()
             del self._inside[tunnel_id]
-            # What a person did to the files is no call's doing.
-            self._place.history = None
+            self._count()
+            if entrance.changes:
+                self._place.history = None  # what a person did is no call's doing
             self._left(tunnel_id)
+
+    def _count(self) -> None:
+        self._place.people = sum(each.changes for each in self._inside.values())
 
     def _left(self, tunnel_id: str, problem: str = "") -> None:
         self._emit({"event": "left", "tunnel_id": tunnel_id, "problem": problem})

@@ -147,6 +147,20 @@ async def test_calls_that_have_not_begun_wait_while_a_person_has_control(
     assert await listed(asked) == []
 
 
+async def test_of_a_call_that_a_person_was_beside_nobody_claims_to_know_its_files(
+    machine: Machine, asked: Asked
+) -> None:
+    await asked.ask(execute=asked.call("h", "c0", "echo > zero"))
+    async with inside(asked, opening("t")) as meeting:
+        reply = await asked.ask(execute=asked.call("h", "c1", "echo > one"))
+        assert reply.execute.result.files_unknown
+        await meeting.out.put(hand_pb2.TunnelRequest(data=b"echo > mine; exit\n"))
+        await to_the_end(meeting)
+    reply = await asked.ask(execute=asked.call("h", "c2", "echo > two"))
+    assert [each.path for each in reply.execute.result.files] == ["two"]
+    assert not reply.execute.result.files_unknown
+
+
 async def test_who_reads_nothing_delays_no_call_no_heartbeat_and_no_other_tunnel(
     machine: Machine, one: FakeBrain, asked: Asked
 ) -> None:
