@@ -72,6 +72,8 @@ class HandConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """What is logged; read anew on SIGHUP, and so is the next."""
     log_levels: dict[str, logs.Level] = {}
     """Levels of single loggers, such as `hands.daemon`, by name."""
+    sockets: dict[str, Path] = {}
+    """Hand servers of someone's own: the name of a hand type, and the unix socket it is at."""
 
 
 async def run(
@@ -124,7 +126,9 @@ async def run(
         ):
             async with open_inventory(
                 journal=journal,
-                types=types.installed(config.sandbox) if hand_types is None else hand_types,
+                types=types.installed(config.sandbox, config.sockets)
+                if hand_types is None
+                else hand_types,
                 folder=files.hands,
                 boot_id=boot_id(),
                 hands_max=config.hands_max,

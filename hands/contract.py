@@ -384,3 +384,11 @@ class Preparing(Protocol):
 
     async def prepare(self) -> None:
         """Once, at the daemon's start; raises nothing, and takes seconds at most."""
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """A type that holds something open."""
+
+    async def close(self) -> None:
+        """Once, at the daemon's end, when its hands are detached; raises nothing."""

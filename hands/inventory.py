@@ -17,7 +17,7 @@ from carpal.v1 import orchestrator_pb2
 from hands import folders
 from hands.adoption import Adoption
 from hands.blobs import Blobs
-from hands.contract import Hand, HandType, Order, Preparing
+from hands.contract import Closing, Hand, HandType, Order, Preparing
 from hands.counts import Counts
 from hands.gate import Gate
 from hands.journal import HandRow, Journal
@@ -274,3 +274,6 @@ async def open_inventory(
             yield inventory
         finally:
             await inventory.detach()
+            for kind in types.values():
+                if isinstance(kind, Closing):
+                    await kind.close()

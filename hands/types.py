@@ -1,17 +1,29 @@
 """The hand types this machine has: whoever registered under `carpal.hand_types`."""
 
 import logging
+import os
+import re
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, Protocol, get_args, runtime_checkable
 
-from carpal.errors import invalid
+from carpal.errors import CarpalError, invalid, refuse
+from carpal.status import Reason
 from hands.builtin.plugin import PluginType
+from hands.builtin.socket import SocketType
 from hands.contract import HandType
 
 log = logging.getLogger(__name__)
 
 Sandbox = Literal["auto", "off", "required"]
 """Whether hands get a sandbox: where one can be made, never, or else no hand."""
+
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_LONGEST = 107
+"""Bytes that a unix socket's address holds."""
 
 
 @runtime_checkable
@@ -22,8 +34,13 @@ class Sandboxing(Protocol):
     """`auto`, `off` or `required`."""
 
 
-def installed(sandbox: str = "auto") -> dict[str, HandType]:
+def installed(
+    sandbox: str = "auto", sockets: Mapping[str, Path] = MappingProxyType({})
+) -> dict[str, HandType]:
     """By name. One whose extra is not installed is left out, and the log says so.
+
+    `sockets` are hand servers of someone's own, by the type's name. Raises CONFIG_INVALID for one
+    whose name is taken.
 
     Nothing is imported but our own: what others wrote runs in no daemon. A name that is taken
     stays who had it: ours first, then the first that Python finds.
@@ -40,7 +57,25 @@ def installed(sandbox: str = "auto") -> dict[str, HandType]:
             found[entry.name] = made(entry, sandbox)
         except ImportError as error:
             log.warning("hand type left out", extra={"type": entry.name, "why": str(error)})
+    for name, path in sockets.items():
+        found[name] = _at(name, path, found)
     return found
+
+
+def _at(name: str, path: Path, taken: Mapping[str, HandType]) -> SocketType:
+    field = f"sockets.{name}"
+    if name in taken:
+        raise _wrong(field, "a hand type of that name is installed", "choose another name")
+    if not _NAME.fullmatch(name):
+        raise _wrong(field, "no such name is a type's", "use 1 to 64 of a-z, 0-9, '.', '_' and '-'")
+    if not path.is_absolute() or len(os.fsencode(path)) > _LONGEST:
+        what = f"{str(path)!r} is no absolute path of at most {_LONGEST} bytes"
+        raise _wrong(field, what, "name the socket's whole path")
+    return SocketType(name, path)
+
+
+def _wrong(field: str, what: str, action: str) -> CarpalError:
+    return refuse(Reason.CONFIG_INVALID, f"{field}: {what}", action=action)
 
 
 def registered() -> list[tuple[EntryPoint, str]]:

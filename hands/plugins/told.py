@@ -19,6 +19,8 @@ _KINDS = frozenset({"object", "array", "string", "integer", "number", "boolean"}
 _CLAIMS = frozenset({"files", "shell", "visual"})
 _LONGEST = 24 * 3600.0
 _WHY_MAX = 1000
+NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+"""The schema of no config."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,11 @@ def read(name: str, data: bytes) -> Told:
         raise ValueError("what it says of itself is no object")
     if "wrong" in said:
         raise ValueError(str(said["wrong"])[:_WHY_MAX])
+    return checked(name, said)
+
+
+def checked(name: str, said: Mapping[str, Any]) -> Told:
+    """What is said of a type: `described`, and `unready`. Raises ValueError."""
     told = said.get("described")
     if not isinstance(told, dict):
         raise ValueError("it does not describe itself")
@@ -65,9 +72,8 @@ def read(name: str, data: bytes) -> Told:
 
 def broken(name: str, why: str) -> Told:
     """A type of which no more is known than that."""
-    nothing = {"type": "object", "properties": {}, "additionalProperties": False}
     text = f"Cannot be used: {why}"
-    return Told(Description(name, text[:_TEXT_MAX], (), nothing), why, broken=True)
+    return Told(Description(name, text[:_TEXT_MAX], (), NOTHING), why, broken=True)
 
 
 def _tools(told: Any) -> tuple[list[Tool], dict[str, float]]:

@@ -1,0 +1,159 @@
+"""A hand type that someone serves on a unix socket, in whatever language has gRPC.
+
+The server implements the service of `hand.proto`, of which Describe, Provision, Execute, Cancel and
+Release are enough. The daemon brings the rest: dialling, identity, the journal, order, replays, the
+spool, time limits and the orphan deadline. A call_id is told to it once. Only a server with the
+capability `replay` is told one again: after a restart of the daemon, to attach to the call.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from carpal.client import from_rpc
+from carpal.errors import invalid
+from carpal.status import Reason
+from carpal.v1 import hand_pb2 as pb
+from hands.builtin import common, socket_said
+from hands.builtin.socket_hand import SocketHand
+from hands.builtin.socket_server import ANSWER, Server, driver, words
+from hands.contract import (
+    Description,
+    HandLost,
+    Health,
+    Order,
+    Provisioned,
+    ProvisionFailed,
+    Result,
+)
+from hands.inside.schema import check
+from hands.plugins import told
+
+_START = 5.0
+"""Seconds for a server to be there, at the daemon's start: both may be starting."""
+_PROVISION = 300.0
+_PROGRESS_MAX = 1000
+_LISTED_MAX = 10_000
+
+
+class SocketType:
+    """The hands of one server."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        """`name` is the type's, `path` the socket's."""
+        self._name = name
+        self._server = Server(path)
+        self._told = told.broken(name, "it was not asked what it is yet")
+        self._claims: frozenset[str] = frozenset()
+
+    async def prepare(self) -> None:
+        """Ask it what it is; wait a moment for one that is starting."""
+        request = pb.DescribeRequest()
+        try:
+            said = await self._server.stub.Describe(request, timeout=_START, wait_for_ready=True)
+            self._told, self._claims = socket_said.described(self._name, said.types)
+        except grpc.RpcError as error:
+            why = f"{self._server.why(error)}; start its server, then restart the daemon"
+            self._told = told.broken(self._name, why)
+        except ValueError as error:
+            self._told = told.broken(self._name, str(error))
+
+    def describe(self) -> Description:
+        """What it said at the daemon's start; of one that said nothing of use, why."""
+        return self._told.description
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._server.close()
+
+    async def probe(self) -> Health:
+        """What its server says now. One that has no Probe is ready when it answers."""
+        if self._told.broken:
+            return Health(ready=False, broken=True, reason=self._told.unready)
+        stub = self._server.stub
+        try:
+            said = await stub.Probe(pb.ProbeRequest(type=self._name), timeout=ANSWER)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                return Health(ready=False, broken=True, reason=self._server.why(error))
+            return Health(ready=True, not_enforceable=sorted(common.LEAST))
+        reason = said.reason[:_PROGRESS_MAX]
+        if said.state == pb.PROBE_STATE_READY:
+            return Health(True, not_enforceable=sorted(set(said.not_enforceable) & {*common.LEAST}))
+        return Health(False, broken=said.state != pb.PROBE_STATE_STARTING, reason=reason)
+
+    async def provision(self, order: Order, progress: Callable[[str], None]) -> Provisioned:
+        """Have the server make it."""
+        if self._told.broken:
+            raise ProvisionFailed(f"{self._name} cannot be used: {self._told.unready}")
+        if problem := check(self._told.description.config_schema, dict(order.config), "config"):
+            raise invalid(problem.field, problem.text)
+        if order.limits:
+            health = await self.probe()
+            if not health.ready:
+                raise ProvisionFailed(f"{self._name}: {health.reason}")
+            kept = {*common.LEAST} - {*health.not_enforceable}
+            common.check_limits(order, kept, "its server does not say that it keeps it")
+        request = pb.ProvisionRequest(
+            driver=driver(order.hand_id),
+            hand_id=order.hand_id,
+            type=self._name,
+            config=json.dumps(order.config).encode(),
+        )
+        for name, value in order.limits.items():
+            setattr(request.limits, name, value if name == "cpus" else int(value))
+        request.orphan_deadline.FromNanoseconds(int(order.orphan_deadline * 1e9))
+        hand = SocketHand(self._server, order.hand_id, order.folder, order.orphan_deadline)
+        hand.replays = "replay" in self._claims
+        try:
+            made = await self._make(request, progress)
+        except BaseException:
+            with suppress(HandLost):
+                await hand.release()
+            raise
+        state = {"deadline": order.orphan_deadline}
+        return Provisioned(hand, state, made.note, tuple(made.not_enforced[:99]))
+
+    async def _make(
+        self, request: pb.ProvisionRequest, progress: Callable[[str], None]
+    ) -> pb.ProvisionResult:
+        try:
+            async for step in self._server.stub.Provision(request, timeout=_PROVISION):
+                if step.HasField("result"):
+                    return step.result
+                progress(step.progress.message[:_PROGRESS_MAX])
+        except grpc.aio.AioRpcError as error:
+            refused = from_rpc(error, f"the hand server at {self._server.path}")
+            if refused.reason in {Reason.INVALID_FIELD, Reason.LIMIT_NOT_ENFORCEABLE}:
+                raise refused from None
+            raise ProvisionFailed(f"{self._name}: {words(refused)}") from None
+        raise ProvisionFailed(f"{self._name}: its Provision ended without a result")
+
+    async def adopt(self, hand_id: str, folder: Path, state: Mapping[str, Any]) -> SocketHand:
+        """The hand again, from a server that keeps calls whose watcher left."""
+        if "replay" not in self._claims:
+            raise HandLost("its server has not the capability `replay`, so calls end with a daemon")
+        try:
+            listed = await self._server.stub.ListHands(pb.ListHandsRequest(), timeout=ANSWER)
+        except grpc.RpcError as error:
+            raise HandLost(self._server.why(error)) from None
+        for each in listed.hands:
+            if each.hand_id == hand_id and not each.lost:
+                held = [*each.open_call_ids, *each.unacknowledged_call_ids][:_LISTED_MAX]
+                hand = SocketHand(self._server, hand_id, folder, state["deadline"], frozenset(held))
+                hand.replays = True
+                return hand
+        raise HandLost("its server does not have it any more")
+
+    async def reap(self, hand_id: str, folder: Path) -> int:
+        """Have the server end it."""
+        await SocketHand(self._server, hand_id, folder, 0.0).release()
+        return 0
+
+    async def left(self, hand_id: str, folder: Path) -> Mapping[str, Result]:
+        """A server that is gone has said all it says."""
+        return {}
