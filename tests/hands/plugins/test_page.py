@@ -53,7 +53,7 @@ def run(line: str, folder: Path, environ: dict[str, str]) -> subprocess.Complete
 
 def test_each_snippet_of_the_page_is_known_to_these_tests() -> None:
     assert [each for each, _ in SNIPPETS] == [
-        *("sh", "text", "toml", "python", "text", "python", "sh", "sh", ""),
+        *("sh", "text", "toml", "python", "text", "python", "sh", "toml", "sh", ""),
     ]
 
 
