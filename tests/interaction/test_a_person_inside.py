@@ -2,14 +2,18 @@
 
 import asyncio
 import json
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from carpal.v1 import orchestrator_pb2 as pb
+from hands.visit.entering import Way
 from tests.command import Command
 from tests.interaction.play import Session, session
-from tests.interaction.visiting import command, typed, welcoming
+from tests.interaction.visiting import EVERYBODY, command, typed, welcoming
+from tests.pace import SCALE
 from tests.world import World
 
 
@@ -225,3 +229,35 @@ async def test_who_asks_for_what_is_not_there_is_told_which_there_is(
     assert (ended.code, "live: shell" in ended.stderr) == (5, True), ended
     ended = await carpal("hand", "shell", "sesn_none", "-c", "true")
     assert ended.code == 5, ended
+
+
+async def test_any_brain_lets_a_person_in_whichever_has_the_daemons_link(
+    whole: World, made: Session
+) -> None:
+    for name in ("b1", "b2"):
+        async with whole.orchestrator(name) as brain:
+            opening = pb.EnterOpen(
+                session_id=made.session_id, kind="shell", options=b'{"command": "cat f"}'
+            )
+            async with Way(brain, name).enter(opening) as visit:
+                data = b"".join([said.data async for said in visit.came()])
+        assert data == b"kept\n"
+    sources = {event.source for event in made.log if event.type == "hand.entered"}
+    assert len(sources) == 1, "the brain that has the link writes it down"
+
+
+async def test_where_the_owner_does_not_say_so_nobody_enters(
+    whole: World, made: Session, carpal: Command
+) -> None:
+    policy = whole.state.parent / "policy.toml"
+    policy.write_text('people = ["copy"]\n')
+    whole.running["daemon"].process.send_signal(signal.SIGHUP)
+    try:
+        async with asyncio.timeout(30 * SCALE):
+            while (ended := await carpal("hand", "shell", made.session_id, "-c", "true")).code == 0:
+                pass  # the daemon reads it in a moment
+    finally:
+        policy.write_text(f"people = {EVERYBODY}\n")
+        whole.running["daemon"].process.send_signal(signal.SIGHUP)
+    assert ended.code == 4, ended
+    assert str(policy) in ended.stderr
