@@ -20,11 +20,27 @@ from hands.cli_install import install, uninstall
 from hands.cli_options import CONFIG, STATE, asking, settings_of
 from hands.cli_owner import audit, stop
 from hands.cli_types import call, new
-from hands.cli_visit import cp, forward, shell
 from hands.conformance.cli import check
 
 
-@click.group()
+class _Hand(click.Group):
+    """What only an operator's commands need is loaded with them: a daemon's start without."""
+
+    _visits = ("cp", "forward", "shell")
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *self._visits])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._visits:
+            return super().get_command(ctx, cmd_name)
+        from hands import cli_visit
+
+        found: click.Command = getattr(cli_visit, cmd_name)
+        return found
+
+
+@click.group(cls=_Hand)
 def hand() -> None:
     """The hand daemon on this machine."""
 
@@ -40,9 +56,6 @@ _COMMANDS = (
     drain,
     install,
     uninstall,
-    shell,
-    cp,
-    forward,
 )
 for command in _COMMANDS:
     hand.add_command(command)
