@@ -9,6 +9,9 @@ from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from hands.stopping import Stoppable
 
+_MESSAGES_MAX = 1000
+"""Told of one provision: who says more says nothing, and each is kept until the hand is there."""
+
 
 class Making:
     """One provision under way; it goes on whoever watches."""
@@ -41,7 +44,10 @@ class Making:
 
     def progress(self, message: str) -> None:
         """Something happened on the way."""
-        self._messages.append(message)
+        if len(self._messages) > _MESSAGES_MAX:
+            return
+        left_out = len(self._messages) == _MESSAGES_MAX
+        self._messages.append("[it says more, which is left out]" if left_out else message)
         self._changed()
 
     def finish(self, outcome: pb.ProvisionResult | CarpalError) -> None:

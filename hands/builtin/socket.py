@@ -6,6 +6,7 @@ spool, time limits and the orphan deadline. A call_id is told to it once. Only a
 capability `replay` is told one again: after a restart of the daemon, to attach to the call.
 """
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -126,6 +127,7 @@ class SocketType:
                 if step.HasField("result"):
                     return step.result
                 progress(step.progress.message[:_PROGRESS_MAX])
+                await asyncio.sleep(0)  # a flood of it is one hand's turn, not all turns
         except grpc.aio.AioRpcError as error:
             refused = from_rpc(error, f"the hand server at {self._server.path}")
             if refused.reason in {Reason.INVALID_FIELD, Reason.LIMIT_NOT_ENFORCEABLE}:

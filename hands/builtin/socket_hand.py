@@ -75,7 +75,7 @@ class SocketHand:
             request = pb.ExecuteRequest.FromString(self._path(call_id).read_bytes())
         except (OSError, ValueError) as error:
             raise HandLost(f"what call {call_id} asked for is not kept: {error}") from error
-        async for step in self._watch(request):
+        async for step in self._watch(request, began=True):
             yield step
 
     async def cancel(self, call_id: str, grace: float) -> None:
@@ -110,7 +110,9 @@ class SocketHand:
         """Have the server end it. Raises HandLost when it does not say that it did."""
         request = pb.ReleaseRequest(driver=driver(self._hand_id), hand_id=self._hand_id)
         try:
-            await self._server.stub.Release(request, timeout=_RELEASE)
+            said = await self._server.stub.Release(request, timeout=_RELEASE)
+            if not said.ended:  # nobody shares it there
+                raise HandLost("its server did not release it: it says that it has not ended")
         except grpc.RpcError as error:
             raise HandLost(f"its server did not release it: {self._server.why(error)}") from None
         finally:
@@ -124,7 +126,9 @@ class SocketHand:
         for stream in self._streams:
             stream.cancel()
 
-    async def _watch(self, request: pb.ExecuteRequest) -> AsyncIterator[Step]:
+    async def _watch(
+        self, request: pb.ExecuteRequest, *, began: bool = False
+    ) -> AsyncIterator[Step]:
         stream = self._server.stub.Execute(request)
         self._streams.add(stream)
         late = asyncio.create_task(self._see_to_its_end(request))
@@ -135,6 +139,7 @@ class SocketHand:
                     yield socket_said.result(step.result, self._folder)
                     return
                 yield progress.output(step.output)
+                began = True
                 await asyncio.sleep(0)  # a flood of it is one hand's turn, not all turns
         except ValueError as error:
             await self.cancel(request.call_id, _GRACE)
@@ -144,7 +149,7 @@ class SocketHand:
                 self._lose(self._server.why(error))
             if self._lost.done():
                 raise HandLost(self._lost.result()) from None
-            yield socket_said.failed(error.code(), self._server.why(error))
+            yield socket_said.failed(error.code(), self._server.why(error), began=began)
         except asyncio.CancelledError:
             # Its stream was cancelled, and not the task that reads it.
             task = asyncio.current_task()
@@ -158,7 +163,8 @@ class SocketHand:
             self._streams.discard(stream)
 
     def _wrong(self, why: str) -> Result:
-        return socket_said.failed(grpc.StatusCode.INTERNAL, f"it answered wrongly: {why}")
+        why = f"it answered wrongly: {why}"
+        return socket_said.failed(grpc.StatusCode.INTERNAL, why, began=True)
 
     async def _see_to_its_end(self, request: pb.ExecuteRequest) -> None:
         limit = request.time_limit.ToNanoseconds() / 1e9

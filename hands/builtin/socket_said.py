@@ -131,9 +131,9 @@ def _attachment(said: pb.Attachment, folder: Path) -> Attachment:
     return Attachment(digest, len(said.data), kind or "application/octet-stream", name)
 
 
-def failed(code: grpc.StatusCode, why: str) -> Result:
-    """What a status in place of a result means."""
-    if code in _DID_NOT_START:
+def failed(code: grpc.StatusCode, why: str, *, began: bool) -> Result:
+    """What a status in place of a result means; `began` when the call is known to have."""
+    if code in _DID_NOT_START and not began:
         return Result(Outcome.ERROR, f"[the hand did not take the call: {why}]")
     text = f"[interrupted: the hand's server failed: {why}; this call may have partly happened]"
     return Result(Outcome.INTERRUPTED, text)

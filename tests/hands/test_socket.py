@@ -15,6 +15,7 @@ from carpal.v1 import hand_pb2 as pb
 from hands import types
 from hands.blobs import Blobs
 from hands.builtin.socket import SocketType
+from hands.contract import HandLost
 from tests.hands.hand_server import Context, Least, Replaying, Steps, echo, output, result, serving
 from tests.hands.place import PATIENCE, Place, open_place, until
 
@@ -102,6 +103,13 @@ async def _refuses(
     yield result()
 
 
+async def _begins_and_refuses(
+    request: pb.ExecuteRequest, context: Context
+) -> AsyncIterator[pb.ExecuteResponse]:
+    yield output(0, b"the lid opens")
+    await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such file")
+
+
 async def _empty(request: pb.ExecuteRequest, context: Context) -> AsyncIterator[pb.ExecuteResponse]:
     yield result("")
 
@@ -128,6 +136,7 @@ async def _too_large(
         (_no_outcome, pb.OUTCOME_INTERRUPTED, "no outcome"),
         (_raises, pb.OUTCOME_INTERRUPTED, "may have partly happened"),
         (_refuses, pb.OUTCOME_ERROR, "did not take the call: the lid is open"),
+        (_begins_and_refuses, pb.OUTCOME_INTERRUPTED, "may have partly happened"),
         (_empty, pb.OUTCOME_OK, "answered nothing"),
         (_bad_attachment, pb.OUTCOME_INTERRUPTED, "attachment 'a.txt'"),
         (_too_large, pb.OUTCOME_INTERRUPTED, "may have partly happened"),
@@ -263,6 +272,100 @@ async def test_after_a_restart_of_the_daemon_a_call_is_attached_to_where_the_ser
             else:
                 assert said.outcome == pb.OUTCOME_INTERRUPTED
             assert len(server.asked) == 1
+
+
+async def test_a_call_that_a_server_held_and_then_denies_may_have_partly_happened(
+    tmp_path: Path,
+) -> None:
+    going = asyncio.Event()
+
+    async def waits(
+        request: pb.ExecuteRequest, context: Context
+    ) -> AsyncIterator[pb.ExecuteResponse]:
+        going.set()
+        await asyncio.Event().wait()
+        yield result()
+
+    class Denying(Replaying):
+        denies = False
+
+        async def Execute(
+            self, request: pb.ExecuteRequest, context: Context
+        ) -> AsyncIterator[pb.ExecuteResponse]:
+            if self.denies:
+                await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such call")
+            async for step in super().Execute(request, context):
+                yield step
+
+    server, at = Denying(waits), tmp_path / "hand.sock"
+    async with asyncio.timeout(PATIENCE), serving(at, server):
+        more = {"echo": SocketType("echo", at)}
+        async with open_place(tmp_path / "state", more=more, end=False) as here:
+            request = here.request(await here.hand(type="echo"), "say", text="hello")
+            watched = here.begin(request)
+            await going.wait()
+            await watched.leave()
+        server.denies = True
+        more = {"echo": SocketType("echo", at)}
+        async with open_place(tmp_path / "state", more=more) as here:
+            said = (await here.steps(request))[-1].result
+            assert said.outcome == pb.OUTCOME_INTERRUPTED
+            assert "may have partly happened" in said.content
+
+
+async def test_a_hand_is_not_called_ended_while_its_server_says_that_it_is_not(
+    tmp_path: Path,
+) -> None:
+    class Keeping(Least):
+        keeps = True
+
+        async def Release(self, request: pb.ReleaseRequest, context: object) -> pb.ReleaseResponse:
+            return pb.ReleaseResponse(ended=not self.keeps)
+
+    going = asyncio.Event()
+
+    async def waits(
+        request: pb.ExecuteRequest, context: Context
+    ) -> AsyncIterator[pb.ExecuteResponse]:
+        going.set()
+        await asyncio.Event().wait()
+        yield result()
+
+    server = Keeping(waits)
+    async with place(tmp_path, server) as here:
+        hand_id = await here.hand(type="echo")
+        call = here.begin(here.request(hand_id, "say", text="hello"))
+        await going.wait()
+        with pytest.raises(HandLost, match="it has not ended"):
+            await here.release(hand_id)
+        said = await call.result()
+        assert said.outcome == pb.OUTCOME_INTERRUPTED
+        assert "may still run" in said.content
+        server.keeps = False
+        assert await here.release(hand_id)
+
+
+async def test_of_a_server_that_makes_a_hand_with_ever_more_words_so_many_are_told(
+    tmp_path: Path,
+) -> None:
+    class Talking(Least):
+        async def Provision(
+            self, request: pb.ProvisionRequest, context: object
+        ) -> AsyncIterator[pb.ProvisionResponse]:
+            self.hands[request.hand_id] = request
+            for number in range(3000):
+                words = pb.ProvisionProgress(message=f"step {number}")
+                yield pb.ProvisionResponse(progress=words)
+            yield pb.ProvisionResponse(result=pb.ProvisionResult(note="It is there."))
+
+    async with place(tmp_path, Talking()) as here:
+        request = pb.ProvisionRequest(driver=here.driver(), hand_id="h", type="echo")
+        steps = [step async for step in here.service.provision(request)]
+        assert steps[-1].result.note == "It is there."
+        assert steps[999].progress.message == "step 999"
+        assert [each.progress.message for each in steps[1000:-1]] == [
+            "[it says more, which is left out]"
+        ]
 
 
 async def test_a_hand_whose_brain_is_gone_too_long_is_lost_and_released(tmp_path: Path) -> None:
