@@ -196,10 +196,22 @@ async def test_its_brains_ask_the_models_that_a_brain_toml_says_and_an_agent_is_
             assert "from the gateway" in ran.stdout, ran.stderr
             text = "name: odd\nprovider: nowhere\nhands: {shell: {type: teapot}}\n"
             kept = await up.carpal("agent", "create", "-", stdin=text)
+            more = text + "model: m\n"
+            edited = await up.carpal("agent", "edit", "odd", "--file", "-", stdin=more)
+            up.carpal.environ["EDITOR"] = "sed -i s/teapot/kettle/"
+            in_editor = await up.carpal("agent", "edit", "odd")
     assert len(service.asked) == 1
-    assert kept.code == 0
-    assert "hands.shell.type: no daemon that is linked now offers 'teapot'; there is" in kept.stderr
-    assert "provider: the brain that was asked has no provider 'nowhere'; it has" in kept.stderr
+    for version, ended, kind in (
+        (1, kept, "teapot"),
+        (2, edited, "teapot"),
+        (3, in_editor, "kettle"),
+    ):
+        assert (ended.code, ended.stdout) == (0, f"odd version {version}\n"), ended.stderr
+        missing = f"hands.shell.type: no daemon that is linked now offers '{kind}'; there is"
+        assert missing in ended.stderr
+        assert (
+            "provider: the brain that was asked has no provider 'nowhere'; it has" in ended.stderr
+        )
 
 
 async def test_a_mistake_in_that_brain_toml_is_one_line_that_names_it(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -55,8 +55,7 @@ def create(*, found: Found, file: str, as_json: bool) -> int:
         # The same once more is the first answer, also when it was changed since.
         if (await documents.get(operator, name)).version != document.version:
             raise _there_is(name, file)
-        for line in await missing_elsewhere(operator, read):
-            notice(f"{documents.source_name(file)}: {line}")
+        await _warn_of_missing(operator, read, name)
         _say(document, as_json=as_json)
         return DONE
 
@@ -118,31 +117,40 @@ def edit(*, found: Found, name: str, file: str | None, replaces: int | None, as_
     Sessions that run keep the version they started with.
     """
     if file is not None:
-        data = _read(file, name)[1]
-        return run(found, lambda operator: _edit(operator, name, data, replaces, as_json))
+        return run(found, _editing(name, file, replaces, as_json))
     newest = _fetched(found, name)
     with _in_editor(newest) as path:
-        data = _read(path, name)[1]
-        replaces = replaces or newest.version
-        if run(found, lambda operator: _edit(operator, name, data, replaces, as_json)) != DONE:
+        if run(found, _editing(name, path, replaces or newest.version, as_json)) != DONE:
             raise click.Abort  # Ctrl-C
     return DONE
 
 
+def _editing(
+    name: str, file: str, replaces: int | None, as_json: bool
+) -> Callable[[Operator], Coroutine[Any, Any, int]]:
+    """What writes a file's agent as the next version, and warns; the file is read at once."""
+    _, data, read = _read(file, name)
+
+    async def main(operator: Operator) -> int:
+        document = await _edit(operator, name, data, replaces)
+        await _warn_of_missing(operator, read, name)
+        _say(document, as_json=as_json)
+        return DONE
+
+    return main
+
+
 async def _edit(
-    operator: Operator, name: str, data: bytes, replaces: int | None, as_json: bool
-) -> int:
+    operator: Operator, name: str, data: bytes, replaces: int | None
+) -> documents.Document:
     """Write an agent's next version over version `replaces`, or over whatever is the newest."""
     newest = await documents.get(operator, name)
     if replaces not in (None, newest.version):
         raise _conflict(name, replaces, newest.version)
-    document = newest
     if json.loads(data) == newest.data:
         notice(f"agent {name} is as it was")
-    else:
-        document = await _put(operator, newest, data)
-    _say(document, as_json=as_json)
-    return DONE
+        return newest
+    return await _put(operator, newest, data)
 
 
 async def _put(operator: Operator, newest: documents.Document, data: bytes) -> documents.Document:
@@ -252,6 +260,12 @@ def _warn(harness: str) -> None:
     """Say when a harness is not installed here: it may be where the brains run."""
     if harness not in {each.name for each in entry_points(group="carpal.harnesses")}:
         notice(f"no harness {harness!r} is installed here: the brains that drive it must have it")
+
+
+async def _warn_of_missing(operator: Operator, read: Agent, name: str) -> None:
+    """Say what the agent needs and nobody has now: it may be there when a session starts."""
+    for line in await missing_elsewhere(operator, read):
+        notice(f"agent {name}: {line}")
 
 
 def _row(document: documents.Document) -> dict[str, Any]:
