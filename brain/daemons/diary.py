@@ -8,15 +8,17 @@ links to next writes that. Of what a person typed nothing is here.
 import asyncio
 import json
 import logging
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from brain.daemons.fleet import Fleet
 from brain.daemons.hands_at import Linked, one
 from carpal.backoff import Backoff
 from carpal.client import rpc_errors
-from carpal.errors import CarpalError, Unreachable, refuse
+from carpal.errors import BadInput, CarpalError, Conflict, NotFound, refuse
 from carpal.identity import Identity
 from carpal.json_in import read_object
+from carpal.layers import Layer
 from carpal.status import Reason
 from carpal.v1 import hand_pb2, session_pb2, session_pb2_grpc, types_pb2
 from carpal.v1 import orchestrator_pb2 as pb
@@ -31,6 +33,10 @@ _AGAIN = 1.0
 _LOOKS = 30
 _EVENTS = 1_000
 """The newest events in which a tunnel is looked for."""
+_BECAUSE_MAX = 300
+"""Characters of why one ended: a hand, or its daemon, may have said it."""
+_FOR_GOOD = (NotFound, Conflict, BadInput)
+"""The log is gone or archived. Anything else, as a full disk, passes."""
 
 
 class _Stay(NamedTuple):
@@ -57,7 +63,10 @@ class Diary:
         self._todo: asyncio.Queue[_Stay | tuple[str, str]] = asyncio.Queue()
 
     async def entered(self, opening: hand_pb2.TunnelOpen, daemon: str) -> None:
-        """Write that a person enters. Raises what sessiond refuses: then they do not."""
+        """Write that a person enters. Raises what sessiond refuses: then they do not.
+
+        It may be in the log all the same, when the answer was lost: then that they left is, too.
+        """
         about = {
             **_about(opening.tunnel_id, opening.hand_id, opening.hand),
             "daemon": daemon,
@@ -68,14 +77,27 @@ class Diary:
         self._inside.add(opening.tunnel_id)
         try:
             await self._emit(opening.session_id, opening.tunnel_id, ENTERED, about)
-        except BaseException:
+        except BaseException as error:
             self._inside.discard(opening.tunnel_id)
+            if not isinstance(error, _FOR_GOOD):
+                self.came(daemon, opening.workspace)
             raise
 
-    def left(self, opening: hand_pb2.TunnelOpen, daemon: str, because: str) -> None:
-        """Have it written that they left, for as long as this brain lives."""
+    def left(
+        self,
+        opening: hand_pb2.TunnelOpen,
+        daemon: str,
+        because: str,
+        layer: Layer | None = None,
+    ) -> None:
+        """Have it written that they left, for as long as this brain lives.
+
+        `layer` is the part that failed, if one did.
+        """
         about = _about(opening.tunnel_id, opening.hand_id, opening.hand)
-        data = {**about, "because": because}
+        data = {**about, "because": because[:_BECAUSE_MAX]}
+        if layer is not None:
+            data["layer"] = str(layer)
         self._todo.put_nowait(
             _Stay(opening.tunnel_id, opening.session_id, data, daemon, opening.workspace)
         )
@@ -103,8 +125,8 @@ class Diary:
             except CarpalError as error:
                 about = {"session": stay.session_id, "tunnel": stay.tunnel_id, "why": str(error)}
                 log.warning("not written that a person left", extra=about)
-                if not isinstance(error, Unreachable):
-                    break  # the session is gone: no log is to be told
+                if isinstance(error, _FOR_GOOD):
+                    break
             await asyncio.sleep(backoff.next())
         await self._settle(stay.daemon, stay.workspace, [stay.tunnel_id])
         self._inside.discard(stay.tunnel_id)
@@ -121,40 +143,45 @@ class Diary:
                 log.info("tunnels not listed", extra={"daemon": daemon, "why": str(error)})
                 return  # it links again
             told = [each for each in listed.tunnels if each.tunnel_id not in self._inside]
-            for each in told:
-                if each.HasField("ended"):
-                    await self._late(each, daemon, workspace)
-            if all(each.HasField("ended") for each in told):
+            over = [each for each in told if each.HasField("ended")]
+            written = [await self._late(each, daemon, workspace) for each in over]
+            if len(over) == len(told) and all(written):
                 return
             await asyncio.sleep(_AGAIN)
 
-    async def _late(self, told: hand_pb2.TunnelInfo, daemon: str, workspace: str) -> None:
-        """What a daemon says of its people is believed as far as the log knows that they came."""
-        try:
-            known = await self._entered(told, daemon, workspace)
-        except CarpalError as error:
-            if isinstance(error, Unreachable):
-                log.info("log not read", extra={"session": told.session_id, "why": str(error)})
-                return
-            known = False
-        data = {
-            **_about(told.tunnel_id, told.hand_id, told.hand),
-            "because": told.because,
-            "at": told.ended.ToJsonString(),
-        }
-        if known:
-            self._inside.add(told.tunnel_id)
-            await self._write(_Stay(told.tunnel_id, told.session_id, data, daemon, workspace))
-        else:  # nothing was passed on before the log had it
-            await self._settle(daemon, workspace, [told.tunnel_id])
+    async def _late(self, told: hand_pb2.TunnelInfo, daemon: str, workspace: str) -> bool:
+        """Write what a daemon says of its people, as far as the log knows that they came.
 
-    async def _entered(self, told: hand_pb2.TunnelInfo, daemon: str, workspace: str) -> bool:
+        False when the log could not be asked: look again.
+        """
+        try:
+            entered = await self._entered(told, daemon, workspace)
+        except CarpalError as error:
+            log.info("log not read", extra={"session": told.session_id, "why": str(error)})
+            if not isinstance(error, _FOR_GOOD):
+                return False
+            entered = None
+        if entered is None:  # nothing was passed on before the log had it
+            await self._settle(daemon, workspace, [told.tunnel_id])
+            return True
+        about = {name: entered.get(name) for name in ("tunnel_id", "hand_id", "name")}
+        data = {**about, "because": told.because[:_BECAUSE_MAX]}
+        with suppress(ValueError):  # a daemon may say any time
+            data["at"] = told.ended.ToJsonString()
+        self._inside.add(told.tunnel_id)
+        await self._write(_Stay(told.tunnel_id, told.session_id, data, daemon, workspace))
+        return True
+
+    async def _entered(
+        self, told: hand_pb2.TunnelInfo, daemon: str, workspace: str
+    ) -> dict[str, Any] | None:
+        """What the log has of their coming."""
         with rpc_errors("sessiond"):
             found = await self._sessions.GetSession(
                 session_pb2.GetSessionRequest(session_id=told.session_id), timeout=_STORE_LIMIT
             )
             if found.session.workspace != workspace:
-                return False
+                return None
             request = session_pb2.GetEventsRequest(
                 session_id=told.session_id,
                 order=types_pb2.EVENT_ORDER_NEWEST_FIRST,
@@ -162,7 +189,10 @@ class Diary:
                 limit=_EVENTS,
             )
             events = (await self._sessions.GetEvents(request, timeout=_STORE_LIMIT)).events
-        return any(_is(event, told.tunnel_id, daemon) for event in events)
+        for event in events:
+            if (data := _of(event, told.tunnel_id, daemon)) is not None:
+                return data
+        return None
 
     async def _emit(self, session_id: str, tunnel_id: str, kind: str, data: dict[str, Any]) -> None:
         event_id = f"{tunnel_id}_{kind.rpartition('.')[2]}"
@@ -194,9 +224,11 @@ def _about(tunnel_id: str, hand_id: str, name: str) -> dict[str, Any]:
     return {"tunnel_id": tunnel_id, "hand_id": hand_id, "name": name}
 
 
-def _is(event: types_pb2.Event, tunnel_id: str, daemon: str) -> bool:
+def _of(event: types_pb2.Event, tunnel_id: str, daemon: str) -> dict[str, Any] | None:
+    """What the event says, if it is of that tunnel."""
     try:
         data = read_object(event.data, event.type)
     except CarpalError:
-        return False  # redacted
-    return data.get("tunnel_id") == tunnel_id and data.get("daemon") == daemon
+        return None  # redacted
+    same = data.get("tunnel_id") == tunnel_id and data.get("daemon") == daemon
+    return data if same else None

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from brain.daemons.attach import STREAM_LIMIT, Requests
 from carpal.errors import CarpalError, from_status, refuse
+from carpal.layers import Layer, layer_of
 from carpal.server import Context
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
@@ -68,6 +69,8 @@ class Meeting:
         """What the person sends."""
         self.because = "the person's command ended"
         """Why it is over, once it is."""
+        self.layer: Layer | None = None
+        """The part that failed, if one did."""
         self._tunnel_id = tunnel_id
         self._came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._left = asyncio.Event()
@@ -133,6 +136,7 @@ class Meeting:
             if message.tunnel.HasField("end"):
                 self.complete = True
                 self.because = message.tunnel.end.problem or "they left"
+                self.layer = Layer.HAND if message.tunnel.end.problem else None
                 self.back.end()
                 return
 
@@ -142,7 +146,7 @@ class Meeting:
 
     def _fail(self, error: CarpalError) -> None:
         if not self.back.over:
-            self.because = error.message
+            self.because, self.layer = error.message, layer_of(error.reason, Layer.DAEMON)
             self.back.end(error)
         if not self._came.done():
             self._came.set_exception(error)

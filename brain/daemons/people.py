@@ -122,7 +122,7 @@ class People:
                 yield meeting
             finally:
                 if logged:
-                    self._diary.left(opening, daemon, meeting.because)
+                    self._diary.left(opening, daemon, meeting.because, meeting.layer)
 
     @asynccontextmanager
     async def _way(
