@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 FILE_SIZE = 16 * 1024 * 1024
 """Bytes after which the next file begins."""
 FILES = 16
-"""Older files that are kept, unless the policy says otherwise."""
+"""Older files that are kept."""
 _WAITING_MAX = 10_000
 """Lines that wait for a disk; more are counted only."""
 _SYSLOG = b"<86>carpal-hand: "
@@ -93,6 +93,15 @@ class Audit:
             return False
         self.problem = ""
         return True
+
+    def copy_to(self, syslog: str) -> None:
+        """From now on lines go to that socket too; to none when it is empty."""
+        if syslog == self.syslog:
+            return
+        self.syslog = syslog
+        if self._copies is not None:
+            self._copies.close()
+            self._copies = None
 
     def close(self) -> None:
         """The daemon ends."""

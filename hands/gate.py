@@ -85,6 +85,8 @@ class Gate:
         if error := self._file.reload():
             self.note("policy_refused", **refusal(error))
             return
+        if self._audit is not None:
+            self._audit.copy_to(self.policy.syslog)
         self.note("policy", **self._by())
         for tell in self.changed:
             tell(self.policy)

@@ -101,7 +101,10 @@ class Tunnels:
 
     def infos(self) -> list[pb.TunnelInfo]:
         """Those of which a log has not been told that they ended."""
-        return [each.info() for each in self.records]
+        infos = [each.info() for each in self.records]
+        for info in infos:
+            info.because = self._gate.text(info.because)  # the hand may have said it
+        return infos
 
     def _begin(self, opening: pb.TunnelOpen) -> None:
         self.records.begin(

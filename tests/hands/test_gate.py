@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -180,6 +181,21 @@ async def test_a_policy_that_is_wrong_later_leaves_the_one_before_in_force_and_t
         error = await refused(place.service.provision(provision(place, "h")))
         forbidden(error, "types", owner)
     assert [each["what"] for each in owner.told()][:2] == ["policy", "policy_refused"]
+
+
+async def test_a_policy_that_names_syslog_later_has_the_lines_sent_there_until_it_does_not(
+    owner: Owner, tmp_path: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as there:
+        there.bind(str(tmp_path / "log"))
+        there.setblocking(False)
+        owner.says(f'syslog = "{tmp_path}/log"')
+        owner.audit.flush()
+        assert b'"what":"policy"' in there.recv(10_000)
+        owner.says("")
+        owner.audit.flush()
+        with pytest.raises(BlockingIOError):
+            there.recv(10_000)
 
 
 async def test_the_owners_number_of_hands_is_told_to_the_brain_and_kept(owner: Owner) -> None:

@@ -14,10 +14,13 @@ from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
+from hands.gate import Gate
 from hands.inside import tree
+from hands.policy_file import PolicyFile
+from hands.tunnel_records import Record
 from tests.hands.fake_brain import Asked, FakeBrain
 from tests.hands.machine import Machine
-from tests.hands.place import PATIENCE, until
+from tests.hands.place import PATIENCE, open_place, until
 
 FLOOD = "cat /dev/zero"
 
@@ -198,6 +201,18 @@ async def test_what_the_owner_redacts_is_masked_also_across_pieces(
     async with inside(asked, opening("t", options={"command": command})) as meeting:
         data, error, _ = await to_the_end(meeting)
     assert (data, error) == (b"a ******* b hunter\n", b"*******")
+
+
+async def test_why_a_tunnel_ended_is_told_to_a_later_brain_as_the_owner_lets_words_leave(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "policy.toml").write_text('redact = ["hunter[0-9]"]')
+    async with open_place(tmp_path, gate=Gate(PolicyFile(tmp_path / "policy.toml"))) as place:
+        records = place.service.tunnels.records
+        records.begin(Record("t", "s", "h", "shell", "spiffe://t/operator/o", "copy", False, 1.0))
+        records.end("t", "no file /hunter2")
+        (told,) = (await place.service.list_hands(hand_pb2.ListHandsRequest())).tunnels
+        assert told.because == "no file /[redacted]"
 
 
 async def test_when_the_link_ends_so_does_all_that_the_person_started(
