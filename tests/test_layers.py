@@ -21,6 +21,7 @@ TABLE = {
         *(Reason.LINK_VIOLATION, Reason.NAME_MISMATCH, Reason.VERSION_UNSUPPORTED),
         *(Reason.DAEMON_QUARANTINED, Reason.DAEMON_NOT_FOUND, Reason.HAND_TYPE_NOT_FOUND),
         *(Reason.AT_CAPACITY, Reason.LIMIT_NOT_ENFORCEABLE, Reason.POLICY_FORBIDS),
+        Reason.AUDIT_NOT_WRITTEN,
     },
     Layer.HAND: {
         *(Reason.HAND_NOT_FOUND, Reason.HAND_GONE, Reason.PROVISION_FAILED),
