@@ -61,6 +61,8 @@ class Story:
     """Brains that drove the turn, and since when."""
     hands: dict[str, str] = field(default_factory=dict)
     """Hands that are wanted, or there: name → daemon."""
+    people: dict[str, Fact] = field(default_factory=dict)
+    """Who is in a hand, by their tunnels."""
     first: datetime | None = None
 
 
@@ -72,7 +74,7 @@ def read(events: Iterable[types_pb2.Event]) -> Story:
         data, time = data_of(event), time_of(event)
         story.first = story.first or time
         if ended and event.type in _BEGINS:
-            story = Story(begun=time, hands=story.hands, first=story.first)
+            story = Story(begun=time, hands=story.hands, people=story.people, first=story.first)
             ended = False
         fact = Fact(time, data, event.id, event.position)
         _take(story, event.type, fact)
@@ -134,7 +136,15 @@ def _take_work(story: Story, kind: str, fact: Fact) -> None:
 
 def _take_hand(story: Story, kind: str, fact: Fact) -> None:
     name = str(fact.data.get("name"))
+    if kind in ("hand.lost", "hand.released"):  # nobody is in a hand that is gone
+        gone = fact.data.get("hand_id")
+        people = story.people.items()
+        story.people = {key: each for key, each in people if each.data.get("hand_id") != gone}
     match kind:
+        case "hand.entered":
+            story.people[str(fact.data.get("tunnel_id"))] = fact
+        case "hand.left":
+            story.people.pop(str(fact.data.get("tunnel_id")), None)
         case "hand.provision_requested" | "hand.provisioned":
             story.hands[name] = str(fact.data.get("daemon"))
             story.not_made = [each for each in story.not_made if each.data.get("name") != name]

@@ -30,6 +30,7 @@ def why(
     """
     told = story.read(events)
     found = list(_standing(info, told, brains))
+    found += why_turn.of_people(told)
     found += why_turn.of_turn(told, status_of(info))
     if fleet is not None:
         known = {each.daemon_id: each for each in fleet}

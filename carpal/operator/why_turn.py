@@ -98,6 +98,24 @@ def parked(info: types_pb2.SessionInfo, told: Story) -> Finding:
     return Finding("parked", text, layer, last.time if last else None, next=step, wrong=True)
 
 
+def of_people(told: Story) -> Iterator[Finding]:
+    """Who is in a hand, and what waits for them to leave."""
+    for fact in told.people.values():
+        who = plain(str(fact.data.get("by")).rpartition("/")[2])
+        where = f"Operator {who} is in hand {_name(fact)} since {when(fact.time)}"
+        if fact.data.get("control") is not True:
+            yield Finding("person_inside", f"{where}, beside its calls.", since=fact.time)
+            continue
+        hand = fact.data.get("name")
+        waits = any(call.data.get("hand") == hand for call in told.open_calls.values())
+        yield Finding(
+            "hand_taken",
+            f"{where} and has control of it: calls that had not begun wait until they leave.",
+            since=fact.time,
+            next="wait until they leave, or ask them to" if waits else None,
+        )
+
+
 def of_turn(told: Story, status: str) -> Iterator[Finding]:
     """What went wrong in the turn, the model first."""
     yield from _of_model(told, status)

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -229,6 +230,14 @@ def taken_over(case: Case) -> None:
     case.driven()
 
 
+def enters(case: Case, *, control: bool = True) -> None:
+    case.hand()
+    case.call()
+    entered = {"tunnel_id": "t", "hand_id": "h", "name": "shell", "by": OPERATOR, "kind": "shell"}
+    case.log.add("hand.entered", entered | {"control": control, "because": CANARY})
+    case.driven()
+
+
 def archived(case: Case) -> None:
     case.info.archived.FromDatetime(BEGAN)
 
@@ -266,6 +275,8 @@ TABLE: list[tuple[str, Callable[[Case], None], Layer | None, str, bool]] = [
     ("running", asked, None, "Brain brain-1 drives it, with a lease that is in", False),
     ("model_asked", asked, None, "has not answered yet", False),
     ("call_open", at_work, None, "sevt_call of bash on hand shell is under way since", False),
+    ("hand_taken", enters, None, "has control of it: calls that had not begun wait", False),
+    ("person_inside", partial(enters, control=False), None, "is in hand shell since", False),
     ("taken_over", taken_over, None, "Brain brain-2 took it over from brain-1 at", False),
     ("link_down", with_daemon(gone), Layer.LINK, "down since 2027-01-15 08:05:00Z (LINK_", True),
     (
@@ -393,6 +404,18 @@ def test_what_went_wrong_in_an_earlier_turn_is_no_reason_for_this_one() -> None:
     case.log.add("session.status_running")
     case.log.add("session.status_idle", END)
     assert [each.kind for each in case.found()] == ["idle"]
+
+
+@pytest.mark.parametrize("end", ["hand.left", "hand.lost", "hand.released"])
+def test_a_person_who_left_or_whose_hand_is_gone_holds_nothing_up(end: str) -> None:
+    case = Case()
+    enters(case)
+    case.log.add("user.message", said("again"), source=OPERATOR)
+    (inside,) = [each for each in case.found() if each.kind == "hand_taken"]
+    assert inside.text.startswith("Operator ann is in hand shell since")
+    assert "they leave" in text(case.found()).splitlines()[-1]
+    case.log.add(end, {"tunnel_id": "t", "hand_id": "h", "name": "shell"})
+    assert "hand_taken" not in {each.kind for each in case.found()}
 
 
 def test_a_hand_that_was_released_asks_for_no_daemon() -> None:
