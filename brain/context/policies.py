@@ -15,7 +15,10 @@ class Policy(Protocol):
     """What of a session's log the model is given: a file of this folder."""
 
     NAME: str
-    """Name and version. Whatever changes a request gets a new one: it says which code made it."""
+    """Name and version. Whatever changes a request gets a new one: it says which code made it.
+
+    What each makes is pinned in tests/brain/context/test_versions.py.
+    """
 
     def pieces(self, transcript: Transcript, settings: Settings) -> list[Piece]:
         """What the model is given, in order; the same for the same transcript, to the byte.

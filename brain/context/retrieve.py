@@ -22,7 +22,7 @@ from brain.session.entries import Entry
 from brain.session.transcript import Transcript
 
 Json = dict[str, Any]
-NAME = "retrieve/1"
+NAME = "retrieve/2"
 
 _WORD = re.compile(r"\w{2,}")
 _K1, _B = 1.2, 0.75
