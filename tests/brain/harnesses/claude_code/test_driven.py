@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf.message import Message
@@ -89,6 +90,39 @@ async def test_it_is_offered_the_sessions_hands_alone_and_told_nothing_of_this_m
     assert set(request) <= {
         *("model", "max_tokens", "system", "tools", "messages", "thinking", "output_config")
     }
+
+
+@pytest.mark.parametrize(
+    "thinking", [{"type": "enabled", "budget_tokens": 2048}, {"type": "disabled"}]
+)
+async def test_each_reply_is_asked_for_with_the_thinking_that_the_agent_says(
+    driven: Stage, thinking: dict[str, Any]
+) -> None:
+    await take_over(driven, max_tokens=4096, thinking=thinking)
+    model = Said()
+    model.replies = [uses("one")]
+    await drive(driven, model)
+    await say(driven, "and now?")
+    await drive(driven, model)
+    assert [request.get("thinking") for request in model.requests] == [thinking] * 3
+
+
+async def test_what_the_model_thought_is_given_back_signed_also_by_the_next_process(
+    driven: Stage,
+) -> None:
+    thinks = {"type": "enabled", "budget_tokens": 2048}
+    await take_over(driven, max_tokens=4096, thinking=thinks)
+    thought = {"type": "thinking", "thinking": "a plan", "signature": "c2lnbmVk"}
+    model = Said()
+    first = uses("one")
+    first.blocks.insert(0, thought)
+    model.replies = [first]
+    await drive(driven, model)
+    await say(driven, "and now?")
+    await drive(driven, model)
+    for request in model.requests[1:]:
+        (given,) = [block for block in blocks(request) if block["type"] == "thinking"]
+        assert given == thought
 
 
 async def test_it_reaches_for_nothing_but_the_model(
@@ -281,13 +315,21 @@ async def test_a_failing_model_is_asked_again_by_us_and_its_process_hears_of_the
 async def test_a_process_that_falls_is_said_and_another_goes_on_where_it_was(
     driven: Stage, homes: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claude, "PATIENCE", 5.0)
     await take_over(driven)
+    patience, stop = claude.PATIENCE, claude.Claude.stop
 
     async def falls(_: object) -> AsyncGenerator[Message, None]:
         for pid in processes(homes):
             os.kill(pid, number)
+        # With this one alone: the next needs longer to start where many others run.
+        monkeypatch.setattr(claude, "PATIENCE", 1.0)
         yield result("ran")
+
+    async def stopped(self: claude.Claude) -> None:
+        monkeypatch.setattr(claude, "PATIENCE", patience)
+        await stop(self)
+
+    monkeypatch.setattr(claude.Claude, "stop", stopped)
 
     driven.hands.script["execute"] = [falls]
     model = Said()
