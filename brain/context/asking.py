@@ -50,18 +50,25 @@ def stands_for(transcript: Transcript, cut: Cut, said: str) -> str:
 
 
 def _unanswered(transcript: Transcript, through: int) -> str:
-    """What people said before the cut that no reply has answered, word for word."""
+    """What people said before the cut that no reply has answered, word for word.
+
+    Of what is no text, where it stands.
+    """
     seen = transcript.answered_through()
     texts = [
-        block["text"]
+        block["text"] if block["type"] == "text" else _elsewhere(block["type"], entry.position)
         for entry in transcript.inputs
         if seen < entry.position <= through and entry.type in ("user.message", "system.message")
         for block in entry.data.get("content", ())
-        if block["type"] == "text"
     ]
     if not texts:
         return ""
     return "What was asked last, word for word:\n\n" + shorten("\n\n".join(texts), _QUOTED_MAX)
+
+
+def _elsewhere(kind: str, position: int) -> str:
+    article = "an" if kind[:1] in "aeiou" else "a"
+    return f"[{article} {kind}, left out here; it is at position {position} of the session's log]"
 
 
 def _first_words(transcript: Transcript, through: int) -> str:

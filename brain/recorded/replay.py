@@ -27,7 +27,7 @@ from brain.effects import (
 )
 from brain.fault import checked, raised
 from brain.recorded.recording import START, Recording
-from brain.session.entries import Entry
+from brain.session.entries import COMPACTED, Entry
 from brain.session.transcript import Transcript
 from carpal.errors import refuse
 from carpal.status import Reason
@@ -37,6 +37,8 @@ IDLE = "session.status_idle"
 ERROR = "session.error"
 _DECIDED = (START, IDLE, ERROR)
 """Events that say what a harness decided, and of which head (`through`)."""
+_OF_A_CUT = ("policy", "kind", "through", "text")
+"""What a harness says of a cut of the window that does not hang on when exactly it came to it."""
 _STEPS_MAX = 1_000_000
 
 
@@ -184,6 +186,10 @@ class Replay:
     def _emitted(self, effect: Emit) -> int:
         """The position of the recorded event that says the same; it may have been fed by now."""
         upto, data = self._decision(), as_appended(effect)
+        if upto is not None and effect.type == upto.type == COMPACTED:
+            if any(upto.data.get(key) != data.get(key) for key in _OF_A_CUT):
+                raise self._differs(upto, _said(upto), "another cut of it")
+            data = upto.data
         if upto is not None and (upto.type, upto.data) == (effect.type, data):
             self._decisions += 1
             self._feed(upto.position)
@@ -223,11 +229,13 @@ class Replay:
     def _decision(self) -> Entry | None:
         """The next recorded decision of a harness; None when there is none any more."""
         rest = (self._entries[n] for n in range(self._next, len(self._entries)))
-        return next((e for e in rest if e.type in _DECIDED and "through" in e.data), None)
+        return next(filter(_is_decision, rest), None)
 
     def _head_of_decision(self) -> int:
         """The head that the next recorded decision was made of."""
         entry = self._decision()
+        if entry is not None and entry.type == COMPACTED:
+            return entry.position - 1  # its `through` is what it stands for
         through = entry.data["through"] if entry else len(self._entries)
         return through if isinstance(through, int) else 0
 
@@ -247,6 +255,10 @@ class Replay:
     @staticmethod
     def _differs(entry: Entry, recorded: str, now: str) -> _Differs:
         return _Differs(Difference(entry.position, recorded, now))
+
+
+def _is_decision(entry: Entry) -> bool:
+    return entry.type == COMPACTED or (entry.type in _DECIDED and "through" in entry.data)
 
 
 def _answer(transcript: Transcript, request_id: str, end: Entry) -> Replied | Failed:
@@ -276,6 +288,8 @@ def _answer(transcript: Transcript, request_id: str, end: Entry) -> Replied | Fa
 def _said(entry: Entry) -> str:
     if entry.type == ERROR:
         return f"an event {ERROR}"
+    if entry.type == COMPACTED:
+        return "a cut of the window"
     if entry.type == IDLE:
         reason = entry.data.get("stop_reason")
         return f"idle for {reason.get('type') if isinstance(reason, dict) else reason}"

@@ -14,7 +14,10 @@ import pytest
 from brain.context.made_again import made_again
 from brain.context.request import next_reply
 from brain.context.window import next_cut
-from brain.effects import CallModel, Replied
+from brain.effects import CallModel, Emit, Harness, HarnessType, Replied
+from brain.harnesses.tool_loop import HARNESS, tool_loop
+from brain.recorded.recording import Recording
+from brain.recorded.replay import Difference, Replay, Replayed
 from brain.session.entries import COMPACTED, Entry
 from brain.session.transcript import Transcript
 from brain.text import canonical
@@ -125,3 +128,27 @@ def test_what_was_said_long_ago_is_brought_back_when_it_is_asked_for() -> None:
     found = request["messages"][0]["content"][0]["text"]
     assert found.startswith("[Of the conversation up to position ")
     assert "the tulip bulbs are in shed nine" in found
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_recorded_log_is_replayed_to_its_end_its_cut_among_the_decisions(policy: str) -> None:
+    recording = Recording(recorded(policy))
+    decided = ("span.model_request_start", "session.status_idle", COMPACTED)
+    decisions = sum(entry.type in decided for entry in recording.entries)
+    assert Replay(recording, HARNESS, "tool_loop").run() == Replayed(decisions, None)
+
+
+@pytest.mark.parametrize("policy", ["compact", "reset"])
+def test_who_would_cut_the_window_otherwise_parts_from_the_log_at_its_cut(policy: str) -> None:
+    def differently(transcript: Transcript) -> Harness:
+        harness, result = tool_loop(transcript), None
+        while True:
+            effect = harness.send(result)
+            if isinstance(effect, Emit) and effect.type == COMPACTED:
+                effect = Emit(COMPACTED, effect.data | {"text": "something else"})
+            result = yield effect
+
+    entries = recorded(policy)
+    (cut,) = [entry for entry in entries if entry.type == COMPACTED]
+    parted = Replay(Recording(entries), HarnessType("1", differently), "odd").run().difference
+    assert parted == Difference(cut.position, "a cut of the window", "another cut of it")

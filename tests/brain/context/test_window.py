@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from brain.context.asking import stands_for
+from brain.context.cuts import Cut
 from brain.effects import CallModel, Failed, Replied
 from brain.session.entries import COMPACTED, Entry
 from tests.brain.context.chats import log_with
@@ -236,6 +238,19 @@ def test_a_summary_that_cannot_be_had_is_done_without_and_the_text_says_so(
     assert {cut.data["kind"] for cut in cuts(log)} == {"omitted"}
     assert "nobody summarised it" in cuts(log)[0].data["text"]
     assert "do the thing" in cuts(log)[0].data["text"]
+
+
+def test_a_picture_that_nobody_answered_before_a_cut_is_told_by_where_it_stands() -> None:
+    log = log_with(**COMPACT)
+    data = {"type": "base64", "media_type": "image/png", "data": "aGk="}
+    content = [{"type": "image", "source": data}, {"type": "text", "text": "what is this?"}]
+    log.add("user.message", {"content": content})
+    asked = log.transcript.head
+    text = stands_for(log.transcript, Cut(asked, "summary"), "SUMMARY")
+    assert text.endswith(
+        f"word for word:\n\n[an image, left out here; it is at position {asked} of the session's "
+        "log]\n\nwhat is this?"
+    )
 
 
 def test_a_summary_whose_service_is_busy_is_waited_for_and_no_context_is_lost() -> None:
