@@ -23,6 +23,7 @@ from brain.daemons.planned import PlannedEnds
 from brain.daemons.presence import Presence
 from brain.daemons.relay import HandRelay
 from brain.daemons.returned import Returns
+from brain.daemons.unasked import Hearing
 from brain.enrollment import EnrollmentService
 from brain.models.model import Model
 from brain.models.settings import read_providers
@@ -125,6 +126,7 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
         fleet = Fleet(directory, links, peers, me, config.orphan_margin)
         returns = Returns(fleet, sessions)
         diary = Diary(fleet, sessions, me)
+        hearing = Hearing(fleet, sessions, me)
         people = People(sessions, fleet, diary, peers)
 
         def unsettled(daemon: str, workspace: str) -> None:
@@ -134,7 +136,12 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
         introduction = Introduction(files, trust.revocations)
         introduction.on_change(links.tell_revocations)
         admission = Admission(
-            fleet, me, introduction, heartbeat=config.heartbeat, unsettled=unsettled
+            fleet,
+            me,
+            introduction,
+            heartbeat=config.heartbeat,
+            unsettled=unsettled,
+            linked=hearing.came,
         )
         presence = Presence(keeper, config.name)
         orchestrator = OrchestratorService(
@@ -173,7 +180,9 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             announce(ready_fd, address=keeper.address, name=me.name, **presence.attributes)
             log.info("brain serves", extra={"address": keeper.address, "brain": me.name})
 
-        parts = _Parts(keeper, appender, fleet, presence, scheduler, renewal, returns, diary)
+        parts = _Parts(
+            keeper, appender, fleet, presence, scheduler, renewal, returns, diary, hearing
+        )
         await _work(stop, parts, ready)
 
 
@@ -193,6 +202,7 @@ class _Parts(NamedTuple):
     renewal: Renewal
     returns: Returns
     diary: Diary
+    hearing: Hearing
 
 
 def _check(files: IdentityFiles, config: BrainConfig) -> Identity:
@@ -253,6 +263,7 @@ async def _work(stop: asyncio.Event, parts: _Parts, ready: Callable[[], None]) -
             group.create_task(fleet.directory.follow_brains(fleet.links.tell_brains)),
             group.create_task(parts.returns.run()),
             group.create_task(parts.diary.run()),
+            group.create_task(parts.hearing.run()),
         ]
         lost = refuse(Reason.UNAVAILABLE, "this brain lost its lease")
         present = group.create_task(presence.run(lambda: fleet.links.end(lost)))

@@ -32,6 +32,8 @@ Name = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")]
 Tool = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_*?-]{1,128}\Z")]
 """A tool as the model is told it, such as `bash` or `web__click`; `*` and `?` stand for others."""
 Count = Annotated[int, Meta(ge=1, le=2**53)]
+Kind = Annotated[str, Meta(pattern=r"^[a-z0-9._-]{1,64}\Z")]
+"""Of what a hand says unasked."""
 Policy = Literal["always_allow", "always_ask"]
 
 
@@ -63,6 +65,8 @@ class HandPlan(Struct, forbid_unknown_fields=True):
     placement: Placement = msgspec.field(default_factory=Placement)
     orphan_deadline: float | UnsetType = UNSET
     """Seconds without a brain until it ends itself, 1 to `ORPHAN_DEADLINE_MAX`."""
+    events: bool | Annotated[list[Kind], Meta(max_length=64)] | UnsetType = UNSET
+    """Kinds of what it says unasked that wake the session, or true for all."""
 
 
 class Thinking(Struct, forbid_unknown_fields=True, omit_defaults=True):

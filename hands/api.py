@@ -102,6 +102,16 @@ class Context:
         (kept / digest).write_bytes(data)
         self.attached.append(Attached(digest, len(data), media_type, name))
 
+    def event(self, kind: str, data: Mapping[str, Any], event_id: str = "") -> None:
+        """Say something unasked, at any time and in any thread: it is in the session's log once.
+
+        `data` is JSON, at most 16 KiB; `kind` 1 to 64 of a-z, 0-9, `.`, `_`, `-`. It wakes an
+        agent that wants this kind. An `event_id` said again is the same event. See the how-to.
+        """
+        from hands import said_folder
+
+        said_folder.put(self.folder.parent / said_folder.FOLDER, kind, data, event_id)
+
 
 class HandType:
     """Derive from it. The class's docstring says what a hand of it is.

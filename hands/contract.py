@@ -260,6 +260,32 @@ class Mountable(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something a hand says unasked."""
+
+    event_id: str
+    """The hand's own: one that it says again is the same event."""
+    kind: str
+    """What it is about: 1 to 64 of a-z, 0-9, `.`, `_` and `-`."""
+    data: Mapping[str, Any]
+    """JSON, at most 16 KiB of it."""
+
+
+@runtime_checkable
+class Speaking(Protocol):
+    """What a hand can besides, whose type has the capability `events`."""
+
+    def events(self) -> AsyncIterator[Event]:
+        """What it says, from after the last that was `heard`; ends when no more can come.
+
+        Asked once for each `Hand`. What was not heard when the daemon died comes again.
+        """
+
+    async def heard(self, event_id: str) -> None:
+        """It is in the daemon's journal, or passed over for good: forget it."""
+
+
 @runtime_checkable
 class Savable(Protocol):
     """What a hand can besides, whose type has the capability `save`."""

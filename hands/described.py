@@ -34,7 +34,7 @@ def described(kind: type[Any]) -> Schema:
         "description": _words(kind, kind.__name__, "what a hand of it is"),
         "tools": [_tool(kind, name, method) for name, method in found.items()],
         "config_schema": provision(kind).schema,
-        "capabilities": claimed,
+        "capabilities": [*claimed, "events"],
     }
 
 

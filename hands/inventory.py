@@ -26,6 +26,7 @@ from hands.maker import Maker
 from hands.making import Making
 from hands.remains import Remains
 from hands.saves import Saves
+from hands.unasked import Unasked
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ class Inventory:
         self.keepers: dict[str, Keeper] = {}
         """Live hands by id."""
         self.saves = Saves(group, journal)
+        self.unasked = Unasked(journal)
         self._group = group
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """Of the keepers."""
@@ -144,7 +146,15 @@ class Inventory:
         await adoption.run()
 
     def _keep(self, row: HandRow, hand: Hand) -> Keeper:
-        keeper = Keeper(row, hand, self.journal, self._remains, self.blobs, counts=self.counts)
+        keeper = Keeper(
+            row,
+            hand,
+            self.journal,
+            self._remains,
+            self.blobs,
+            counts=self.counts,
+            unasked=self.unasked,
+        )
         self.keepers[row.hand_id] = keeper
         self._tasks[row.hand_id] = self._group.create_task(self._watch(keeper))
         return keeper

@@ -180,7 +180,10 @@ class Journal:
 
     def not_provisioned(self, hand_id: str) -> None:
         """It could not be made; the id may be tried again."""
-        gone = [f"DELETE FROM {table} WHERE hand_id = ?" for table in ("hands", "shares")]  # noqa: S608
+        gone = [
+            f"DELETE FROM {table} WHERE hand_id = ?"  # noqa: S608 - our own words only
+            for table in ("hands", "shares", "unasked")
+        ]
         self._change("hand", "not_provisioned", *((each, (hand_id,)) for each in gone))
         self.told("not_provisioned", hand=hand_id)
 
@@ -203,7 +206,7 @@ class Journal:
         ended = "UPDATE hands SET state = 'released', facts = '{}', result = NULL WHERE hand_id = ?"
         gone = [
             f"DELETE FROM {table} WHERE hand_id = ?"  # noqa: S608 - our own words only
-            for table in ("shares", "calls", "outputs", "saves")
+            for table in ("shares", "calls", "outputs", "saves", "unasked")
         ]
         self._change("hand", "released", *((each, (hand_id,)) for each in (ended, *gone)))
         self.told("released", hand=hand_id)
@@ -309,6 +312,16 @@ class Journal:
         free = "DELETE FROM outputs WHERE hand_id = ? AND call_id = ?"
         also = [(free, (hand_id, call_id))]
         self._set_call(hand_id, call_id, "acknowledged", "result = NULL, ", also=also)
+
+    # What hands say unasked: `hands/unasked.py` has the words of it.
+
+    def unasked(self, step: str, *statements: Statement) -> None:
+        """A step of an event."""
+        self._change("event", step, *statements)
+
+    def ask(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """Rows of a query."""
+        return self._db.execute(query, values).fetchall()
 
     # How.
 

@@ -51,6 +51,9 @@ CREATE TABLE IF NOT EXISTS calls (
 CREATE TABLE IF NOT EXISTS saves (
   hand_id TEXT NOT NULL, save_id TEXT NOT NULL, answer BLOB NOT NULL,
   PRIMARY KEY (hand_id, save_id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS unasked (
+  number INTEGER PRIMARY KEY, hand_id TEXT NOT NULL, event_id TEXT NOT NULL, kind TEXT NOT NULL,
+  data BLOB, time REAL NOT NULL, state TEXT NOT NULL, UNIQUE (hand_id, event_id));
 CREATE TABLE IF NOT EXISTS outputs (
   hand_id TEXT NOT NULL, call_id TEXT NOT NULL, head BLOB NOT NULL, total INTEGER NOT NULL,
   PRIMARY KEY (hand_id, call_id));

@@ -26,6 +26,7 @@ from hands.contract import (
     Output,
     Result,
     Savable,
+    Speaking,
     Spooled,
     Started,
     Step,
@@ -37,10 +38,13 @@ from hands.kept import Keeping
 from hands.remains import RESISTS, Remains
 from hands.running import Running
 from hands.spool import Spool
+from hands.unasked import Unasked
 
 log = logging.getLogger(__name__)
 
 STOPPED = "the machine's owner stopped it"
+_LAST_WORDS = 0.5
+"""Seconds to hear what a dead hand said before."""
 _REAP_LIMIT = 1.5
 """Seconds to clean up after a dead hand before its calls are called lost, within 2."""
 
@@ -57,8 +61,10 @@ class Keeper:
         blobs: Blobs,
         *,
         counts: Counts,
+        unasked: Unasked,
     ) -> None:
         """`remains` kills what a dead hand leaves behind; changed files go to `blobs`."""
+        self._unasked = unasked
         self.hand_id = row.hand_id
         self.open: dict[str, Running] = {}
         """Calls without a result, in order."""
@@ -98,6 +104,7 @@ class Keeper:
         """Run calls until the hand is lost or this is cancelled."""
         async with asyncio.TaskGroup() as group:
             worker = group.create_task(self._work())
+            listener = group.create_task(self._listen())
             self._lost = await self._hand.wait_lost()
             log.warning("hand lost", extra={"hand_id": self.hand_id, "reason": self._lost})
             for running in self.open.values():
@@ -106,6 +113,9 @@ class Keeper:
             self._line.put_nowait(None)
             self._free.set()
             await worker
+            await asyncio.wait({listener}, timeout=_LAST_WORDS)
+            listener.cancel()
+        self._unasked.ended(self.hand_id)
         await self._bury(_REAP_LIMIT)
 
     async def cancel(self, call_id: str, grace: float) -> None:
@@ -224,6 +234,21 @@ class Keeper:
                 log.exception("hand type failed", extra={"hand_id": self.hand_id})
                 if running.result is None:
                     self._settle(running, results.interrupted(f"the hand type failed: {error}"))
+
+    async def _listen(self) -> None:
+        """Journal what the hand says unasked, and then let it forget that."""
+        if not isinstance(self._hand, Speaking):
+            return
+        try:
+            async for event in self._hand.events():
+                self._unasked.take(self.hand_id, event)
+                await self._hand.heard(event.event_id)
+        except HandLost:
+            return
+        except sqlite3.Error:
+            raise
+        except Exception:  # a hand type's own bug must not end the daemon
+            log.exception("what a hand says is not heard", extra={"hand_id": self.hand_id})
 
     async def _next(self) -> Running | None:
         self._idle = self._line.empty()

@@ -38,6 +38,10 @@ _SHOWN = 128
 """Characters of an id that nobody looked at yet, in the audit."""
 
 
+_EVENTS_WAIT = 60.0
+"""Seconds after which who waits for what hands say is answered that there is nothing."""
+
+
 class HandService:
     """The RPCs of `hand.proto`, for the hands of one daemon."""
 
@@ -263,15 +267,26 @@ class HandService:
         saved = await self._hands.saves.save(keeper, request.driver.session_id, save_id)
         yield pb.SaveResponse(saved=saved)
 
+    # What hands say.
+
+    async def events(self, request: pb.EventsRequest) -> AsyncIterator[pb.EventsResponse]:
+        """What hands said unasked; free what logs have of it before."""
+        for hand_id in request.hand_ids:
+            row = self._journal.hand(hand_id)
+            if row is None or row.state == "released":
+                why = f"no hand {hand_id[:_SHOWN]!r} here"
+                raise refuse(Reason.HAND_NOT_FOUND, why, field="hand_ids")
+        unasked = self._hands.unasked
+        unasked.settle((key.hand_id, key.event_id) for key in request.acknowledged)
+        for said in await unasked.more(list(request.hand_ids), _EVENTS_WAIT):
+            shares = self._journal.sessions_of(said.hand_id)
+            yield said.message(shares, self.gate.text)
+
     # What comes later.
 
     async def transfer(self, _request: pb.TransferRequest) -> pb.TransferResponse:
         """Not built."""
         raise refuse(Reason.NOT_BUILT, "Transfer is not built yet")
-
-    def events(self, _request: pb.EventsRequest) -> AsyncIterator[pb.EventsResponse]:
-        """Not built."""
-        raise refuse(Reason.NOT_BUILT, "Events is not built yet")
 
     # What they share.
 

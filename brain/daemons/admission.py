@@ -42,14 +42,16 @@ class Admission:
         *,
         heartbeat: float = HEARTBEAT,
         unsettled: Callable[[str, str], None] = lambda *_: None,
+        linked: Callable[[str, str, pb.Hello], None] = lambda *_: None,
     ) -> None:
         """`heartbeat` is in seconds.
 
         `unsettled` is told of each daemon that links with something to reconcile, and its
-        workspace.
+        workspace; `linked` of each that links, and of what it said.
         """
         self.gate = Gate(fleet.directory.sessions, me.uri)
         self._unsettled = unsettled
+        self._linked = linked
         self._fleet = fleet
         self._me = me
         self._introduction = introduction
@@ -82,6 +84,7 @@ class Admission:
                 lease = await self._fleet.links.take(link)
         if hello.unsettled:
             self._unsettled(name, workspace)
+        self._linked(name, workspace, hello)
         welcome = pb.Welcome(
             protocol=protocol,
             epoch=lease.epoch,

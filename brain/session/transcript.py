@@ -6,12 +6,14 @@ something to answer. It holds no truth of its own: fold the same events again
 and you get the same answers.
 """
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from brain.budget import Budget, read_amounts
 from brain.offers import unfit
 from brain.permissions import moot, read_decision, read_permission, undecided
 from brain.session import model_kinds as kinds
+from brain.session import unasked
 from brain.session.entries import (
     KNOWN_TYPES,
     Call,
@@ -418,6 +420,15 @@ class Transcript:
         if call is not None:
             call.late = entry.data
             self.inputs.append(entry)
+            self.changed = entry.position
+
+    def _on_hand_event(self, entry: Entry) -> None:
+        data = entry.data
+        if "event_id" in data and unasked.wanted(
+            self.hand_specs.get(data["name"], {}), data["kind"]
+        ):
+            content = {"content": unasked.told(data)}
+            self.inputs.append(replace(entry, data=data | content))
             self.changed = entry.position
 
     def _on_hand_provision_requested(self, entry: Entry) -> None:

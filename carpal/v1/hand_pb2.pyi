@@ -1136,14 +1136,14 @@ class EventsRequest(_message.Message):
         """Empty means every hand of the daemon."""
 
     @_builtins.property
-    def acknowledged(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """event_ids that are in a log."""
+    def acknowledged(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventKey]:
+        """Those that are in the logs of all who have a share of the hand."""
 
     def __init__(
         self,
         *,
         hand_ids: _abc.Iterable[_builtins.str] | None = ...,
-        acknowledged: _abc.Iterable[_builtins.str] | None = ...,
+        acknowledged: _abc.Iterable[Global___EventKey] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1154,6 +1154,30 @@ class EventsRequest(_message.Message):
 Global___EventsRequest: _TypeAlias = EventsRequest  # noqa: Y015
 
 @_typing.final
+class EventKey(_message.Message):
+    """Names one thing that a hand said."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HAND_ID_FIELD_NUMBER: _builtins.int
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    hand_id: _builtins.str
+    event_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        hand_id: _builtins.str = ...,
+        event_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_id", b"event_id", "hand_id", b"hand_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EventKey: _TypeAlias = EventKey  # noqa: Y015
+
+@_typing.final
 class EventsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1162,13 +1186,22 @@ class EventsResponse(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     TIME_FIELD_NUMBER: _builtins.int
+    SESSION_IDS_FIELD_NUMBER: _builtins.int
     hand_id: _builtins.str
     event_id: _builtins.str
+    """The hand's own; one id is one event."""
     kind: _builtins.str
+    """1 to 64 of a-z, 0-9, '.', '_' and '-'; `events_dropped` is the daemon's own."""
     data: _builtins.bytes
-    """JSON."""
+    """JSON of an object, ≤ 16 KiB."""
     @_builtins.property
-    def time(self) -> _timestamp_pb2.Timestamp: ...
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """When the daemon heard it."""
+
+    @_builtins.property
+    def session_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Who has a share of the hand."""
+
     def __init__(
         self,
         *,
@@ -1177,10 +1210,11 @@ class EventsResponse(_message.Message):
         kind: _builtins.str = ...,
         data: _builtins.bytes = ...,
         time: _timestamp_pb2.Timestamp | None = ...,
+        session_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "event_id", b"event_id", "hand_id", b"hand_id", "kind", b"kind", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "event_id", b"event_id", "hand_id", b"hand_id", "kind", b"kind", "session_ids", b"session_ids", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -220,9 +220,11 @@ class HandServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Events(self, request, context):
-        """What hands say unasked; journaled until acknowledged, rate-limited.
+        """What hands say unasked: all that is journaled and not acknowledged, oldest
+        first. When there is nothing it waits for some time, and the answer may end
+        without any: ask again, with what is acknowledged.
         Callers: brain.
-        Idempotent: reads; `acknowledged` frees by event_id.
+        Idempotent: reads; `acknowledged` frees, and an event freed before is passed over.
         no such hand → NOT_FOUND HAND_NOT_FOUND → stop
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

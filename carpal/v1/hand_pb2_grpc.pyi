@@ -129,9 +129,11 @@ class HandStub:
       none beyond the common ones
     """
     Events: _grpc.UnaryStreamMultiCallable[_hand_pb2.EventsRequest, _hand_pb2.EventsResponse]
-    """What hands say unasked; journaled until acknowledged, rate-limited.
+    """What hands say unasked: all that is journaled and not acknowledged, oldest
+    first. When there is nothing it waits for some time, and the answer may end
+    without any: ask again, with what is acknowledged.
     Callers: brain.
-    Idempotent: reads; `acknowledged` frees by event_id.
+    Idempotent: reads; `acknowledged` frees, and an event freed before is passed over.
       no such hand → NOT_FOUND HAND_NOT_FOUND → stop
     """
     Tunnel: _grpc.StreamStreamMultiCallable[_hand_pb2.TunnelRequest, _hand_pb2.TunnelResponse]
@@ -253,9 +255,11 @@ class HandAsyncStub(HandStub):
       none beyond the common ones
     """
     Events: _aio.UnaryStreamMultiCallable[_hand_pb2.EventsRequest, _hand_pb2.EventsResponse]  # type: ignore[assignment]
-    """What hands say unasked; journaled until acknowledged, rate-limited.
+    """What hands say unasked: all that is journaled and not acknowledged, oldest
+    first. When there is nothing it waits for some time, and the answer may end
+    without any: ask again, with what is acknowledged.
     Callers: brain.
-    Idempotent: reads; `acknowledged` frees by event_id.
+    Idempotent: reads; `acknowledged` frees, and an event freed before is passed over.
       no such hand → NOT_FOUND HAND_NOT_FOUND → stop
     """
     Tunnel: _aio.StreamStreamMultiCallable[_hand_pb2.TunnelRequest, _hand_pb2.TunnelResponse]  # type: ignore[assignment]
@@ -434,9 +438,11 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
         request: _hand_pb2.EventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_hand_pb2.EventsResponse], _abc.AsyncIterator[_hand_pb2.EventsResponse]]:
-        """What hands say unasked; journaled until acknowledged, rate-limited.
+        """What hands say unasked: all that is journaled and not acknowledged, oldest
+        first. When there is nothing it waits for some time, and the answer may end
+        without any: ask again, with what is acknowledged.
         Callers: brain.
-        Idempotent: reads; `acknowledged` frees by event_id.
+        Idempotent: reads; `acknowledged` frees, and an event freed before is passed over.
           no such hand → NOT_FOUND HAND_NOT_FOUND → stop
         """
 

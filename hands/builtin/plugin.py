@@ -15,6 +15,7 @@ from typing import Any
 
 from carpal import hand_mark
 from carpal.errors import invalid
+from hands import said_folder
 from hands.builtin import common, limited, process_start
 from hands.builtin.limited import LimitedHand
 from hands.builtin.supervised import PULSE, Pulse
@@ -22,6 +23,7 @@ from hands.builtin.supervisor_socket import results_left
 from hands.contract import (
     Call,
     Description,
+    Event,
     HandLost,
     Health,
     Order,
@@ -49,6 +51,8 @@ _WHY_MAX = 1000
 """Characters, the last, of why it could not make a hand."""
 _LOOK_AGAIN = 10.0
 """Seconds for which the answer of a probe counts."""
+_LISTEN = 0.25
+"""Seconds between looks at what a hand says unasked."""
 
 
 class PluginHand(LimitedHand):
@@ -56,12 +60,33 @@ class PluginHand(LimitedHand):
 
     limits: Mapping[str, float] = {}
     """Seconds that each tool may take."""
+    _told_in = Path()
+    """The file of the last event."""
 
     async def execute(self, call: Call) -> AsyncIterator[Step]:
         """As every hand's, within the tool's own time when the call says none."""
         limit = call.time_limit or self.limits.get(call.tool, 0.0)
         async for step in super().execute(Call(call.call_id, call.tool, call.input, limit)):
             yield step
+
+    async def events(self) -> AsyncIterator[Event]:
+        """What its process says unasked; the last of it once that ended."""
+        folder = self.folder / said_folder.FOLDER
+        while True:
+            over = self._lost.done()
+            found = await asyncio.to_thread(lambda: list(said_folder.said(folder)))
+            for path, event in found:
+                self._told_in = path
+                yield event
+            if found:
+                continue
+            if over:
+                return
+            await asyncio.wait({self._lost}, timeout=_LISTEN)
+
+    async def heard(self, event_id: str) -> None:
+        """The last that was said: its file is of no more use."""
+        await asyncio.to_thread(said_folder.forget, self._told_in)
 
 
 class PluginType:

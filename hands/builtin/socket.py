@@ -110,6 +110,7 @@ class SocketType:
         request.orphan_deadline.FromNanoseconds(int(order.orphan_deadline * 1e9))
         hand = SocketHand(self._server, order.hand_id, order.folder, order.orphan_deadline)
         hand.replays = "replay" in self._claims
+        hand.speaks = "events" in self._claims
         try:
             made = await self._make(request, progress)
         except BaseException:
@@ -147,7 +148,7 @@ class SocketType:
             if each.hand_id == hand_id and not each.lost:
                 held = [*each.open_call_ids, *each.unacknowledged_call_ids][:_LISTED_MAX]
                 hand = SocketHand(self._server, hand_id, folder, state["deadline"], frozenset(held))
-                hand.replays = True
+                hand.replays, hand.speaks = True, "events" in self._claims
                 return hand
         raise HandLost("its server does not have it any more")
 

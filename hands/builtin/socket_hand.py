@@ -6,6 +6,7 @@ lost. So is one whose brain was not heard for the orphan deadline.
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,12 +16,16 @@ import grpc
 from carpal.v1 import hand_pb2 as pb
 from hands.builtin import socket_said
 from hands.builtin.socket_server import ANSWER, Server, driver
-from hands.contract import Call, HandLost, Result, Step
+from hands.contract import Call, Event, HandLost, Result, Step
+
+log = logging.getLogger(__name__)
 
 _MARGIN = 5.0
 """Seconds beyond its time that a server has to end a call by itself."""
 _GRACE = 2.0
 _RELEASE = 10.0
+_ASK_AGAIN = 0.5
+"""Seconds between questions for what the server says unasked."""
 
 Stream = grpc.aio.UnaryStreamCall[pb.ExecuteRequest, pb.ExecuteResponse]
 
@@ -30,6 +35,8 @@ class SocketHand:
 
     replays = False
     """Whether its server keeps calls whose watcher left, and answers them again."""
+    speaks = False
+    """Whether its server has Events."""
 
     def __init__(
         self,
@@ -48,6 +55,7 @@ class SocketHand:
         self._deadline = deadline
         self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._streams: set[Stream] = set()
+        self._heard: list[str] = []
         self._no_more = server.on_loss(self._lose)
         self._orphan: asyncio.TimerHandle | None = None
         if deadline:
@@ -97,6 +105,29 @@ class SocketHand:
         with suppress(grpc.RpcError):
             await self._server.stub.Acknowledge(request, timeout=ANSWER)
         self._path(call_id).unlink(missing_ok=True)
+
+    async def events(self) -> AsyncIterator[Event]:
+        """What the server says of it unasked: asked for again as often as an answer ends."""
+        while self.speaks and not self._lost.done():
+            keys = [pb.EventKey(hand_id=self._hand_id, event_id=each) for each in self._heard]
+            request = pb.EventsRequest(hand_ids=[self._hand_id], acknowledged=keys)
+            stream = self._server.stub.Events(request)
+            try:
+                async for said in stream:
+                    yield socket_said.event(said)
+                del self._heard[: len(keys)]
+            except grpc.aio.AioRpcError as error:
+                about = {"hand_id": self._hand_id, "why": self._server.why(error)}
+                log.info("what a hand says is not heard", extra=about)
+                if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                    return
+            finally:
+                stream.cancel()
+            await asyncio.wait({self._lost}, timeout=_ASK_AGAIN)
+
+    async def heard(self, event_id: str) -> None:
+        """The server is told with the next question."""
+        self._heard.append(event_id)
 
     async def contact(self) -> None:
         """The orphan deadline starts over."""

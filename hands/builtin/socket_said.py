@@ -12,17 +12,18 @@ from pathlib import Path
 import grpc
 
 from carpal.v1 import hand_pb2 as pb
-from hands.contract import Attachment, FileChange, Outcome, Output, Result
+from hands.contract import Attachment, Event, FileChange, Outcome, Output, Result
 from hands.plugins import told
 from hands.plugins.told import Told
 from hands.results import OUTCOMES
 
 DEFAULT_LIMIT = 120.0
 """Seconds a call may take where nobody says otherwise."""
-KNOWN = frozenset({"files", "shell", "visual", "replay"})
+KNOWN = frozenset({"events", "files", "shell", "visual", "replay"})
 """Capabilities of a server that mean something to the daemon; others are passed over."""
 _ATTACHMENTS_MAX = 20
 _WORDS_MAX = 255
+_EVENT_MAX = 64 * 1024
 _SECONDS_MAX = 1e11
 _FAR = 2**53
 _OUTCOMES = {number: name for name, number in OUTCOMES.items()}
@@ -39,6 +40,15 @@ _DID_NOT_START = frozenset(
     }
 )
 """Statuses by which a server says, as the contract has it, that a call did not start."""
+
+
+def event(said: pb.EventsResponse) -> Event:
+    """What is said unasked; of what is no event, one that is counted as such."""
+    try:
+        data = json.loads(said.data[: _EVENT_MAX + 1] or b"{}")
+        return Event(said.event_id, said.kind, dict(data))
+    except (ValueError, TypeError, RecursionError):
+        return Event(said.event_id, "", {})
 
 
 def described(name: str, types: Sequence[pb.HandTypeInfo]) -> tuple[Told, frozenset[str]]:

@@ -150,11 +150,12 @@ async def session(
     orphan_deadline: float = 600.0,
     resources: tuple[tuple[str, str], ...] = (),
     agent: Mapping[str, Any] | None = None,
+    hand: Mapping[str, Any] | None = None,
     **config: Any,
 ) -> AsyncIterator[Session]:
     """A session given a task; its hands work in `work`, or each in a folder of its own.
 
-    `agent`: what its agent says beside its model.
+    `agent`: what its agent says beside its model; `hand`: what it says of its hands.
     """
     if work:
         config["workspace"] = str(work)
@@ -163,6 +164,7 @@ async def session(
         "config": config,
         "orphan_deadline": orphan_deadline,
         "resources": resources,
+        **(hand or {}),
     }
     plain = {"name": "t", "model": "practice", "harness": "tool_loop", "max_tokens": 1000}
     data = {
