@@ -72,20 +72,29 @@ async def _to(found: Found, source: Path, target: Remote, *, take: bool) -> str:
     async with entered(found, opening) as (_, visit):
         stream = _Stream(visit)
         sending = asyncio.create_task(_send(source, visit, stream))
-        left = ""
+        hearing = asyncio.create_task(_left(visit))
+        tasks = {sending, hearing}
         try:
-            async for said in visit.came():
-                if said.HasField("end"):
-                    if said.end.problem:
-                        raise _failed(said.end.problem)
-                    left = said.end.said
+            # Whichever fails first is why: the other one would wait for what does not come.
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            if not hearing.done():
+                sending.result()
+            return terminal.plain(await hearing)
         finally:
-            if not sending.done():
-                sending.cancel()
-            await asyncio.wait({sending})
-        if not sending.cancelled():
-            sending.result()
-    return terminal.plain(left)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+
+async def _left(visit: Visit) -> str:
+    """What the hand says that it did, once it has all of it."""
+    said = ""
+    async for each in visit.came():
+        if each.HasField("end"):
+            if each.end.problem:
+                raise _failed(each.end.problem)
+            said = each.end.said
+    return said
 
 
 def _place(target: Path) -> tuple[Path, str]:
@@ -106,7 +115,10 @@ def _thing(source: Path) -> Path:
 
 async def _send(source: Path, visit: Visit, stream: "_Stream") -> None:
     workspace = Workspace(source.parent)
-    await asyncio.to_thread(_quiet, copying.give, workspace, source.name or ".", stream)
+    try:
+        await asyncio.to_thread(_quiet, copying.give, workspace, source.name or ".", stream)
+    except _OverError:
+        return  # why, the hand says
     await visit.end()
 
 
@@ -133,6 +145,10 @@ def _opening(there: Remote, options: dict[str, str], *, take: bool) -> pb.EnterO
         options=json.dumps(options).encode(),
         take=take,
     )
+
+
+class _OverError(Exception):
+    """Nobody takes what is sent any more."""
 
 
 class _Stream:
@@ -172,4 +188,6 @@ class _Stream:
     def write(self, data: bytes) -> int:
         """Send it; waits until it is on its way."""
         asyncio.run_coroutine_threadsafe(self._visit.send(data), self._loop).result()
+        if self._visit.over:
+            raise _OverError
         return len(data)

@@ -28,6 +28,8 @@ class Visit:
 
     def __init__(self, stream: "EnterStream", opened: pb.EnterOpened, peer: str) -> None:
         self.opened = opened
+        self.over = False
+        """Nothing that is sent is taken any more."""
         self._stream = stream
         self._peer = peer
         self._writing = asyncio.Lock()
@@ -61,7 +63,7 @@ class Visit:
             try:
                 await self._stream.write(pb.EnterRequest(tunnel=request))
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                return  # it is over; who reads learns why
+                self.over = True  # who reads learns why
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -158,6 +159,20 @@ async def test_files_and_folders_go_to_a_hand_and_back_as_they_were(
     assert ended.code == 0, ended
     ended = await carpal("hand", "shell", made.session_id, "-c", "cat sub/f; ls -A sub")
     assert ended.stdout == "kept\ncopy\nf\n", "nothing is left beside it"
+
+
+async def test_a_copy_that_cannot_be_made_here_or_is_refused_there_ends_at_once(
+    made: Session, carpal: Command, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    ended = await carpal("hand", "cp", str(tmp_path / "pipe"), f"{made.session_id}::x")
+    assert (ended.code, "not copied: " in ended.stderr) == (2, True), ended
+    large = tmp_path / "large"
+    large.mkdir()
+    with (large / "x").open("wb") as file:
+        file.truncate(8 * 1024**3)
+    ended = await carpal("hand", "cp", str(large), f"{made.session_id}::/etc/large")
+    assert (ended.code, "not copied: " in ended.stderr) == (2, True), ended
 
 
 async def test_a_copy_reaches_nothing_outside_of_the_workspace(
