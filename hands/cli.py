@@ -117,7 +117,7 @@ def run(  # noqa: PLR0917 - click passes by name
     SIGTERM: no new hands; calls that run may end within `stop_wait`, then the
     link ends in good order. Hands and calls that are left go on, and are taken
     up again at the next start. A second one ends the wait. SIGHUP reads log
-    levels and certificates anew.
+    levels, certificates and the owner's policy anew.
     """
     from hands import app
 

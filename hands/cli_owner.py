@@ -34,7 +34,7 @@ def stop(state_dir: Path | None, config_file: Path | None, hand_id: str, all_han
     if all_hands == bool(hand_id):
         raise refuse(Reason.INVALID_FIELD, "which hand?", action="give HAND_ID, or --all")
     settings = settings_of(state_dir, config_file)
-    done = stopping.stop(settings.state_dir, hand_id, settings.sandbox)
+    done = stopping.stop(settings.state_dir, hand_id, settings.sandbox, settings.sockets)
     for each in done.hands:
         resists = each in done.resist
         click.echo(f"{each}: " + ("resists, and may still run" if resists else "stopped"))

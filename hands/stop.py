@@ -6,17 +6,22 @@ by its journal. Around one that hangs all that they started is killed: it learns
 
 import asyncio
 import logging
+import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from urllib.parse import quote
 
 from carpal.errors import CarpalError, Unreachable, refuse
 from carpal.hand_mark import mark
 from carpal.status import Reason
 from hands import local_ask, types
 from hands.audit import Audit
+from hands.contract import Closing, HandLost, HandType
 from hands.files import HandFiles, boot_id
 from hands.gate import Gate
 from hands.inside import tree
@@ -31,6 +36,7 @@ log = logging.getLogger(__name__)
 _LIMIT = 60.0
 """Seconds for hands to end."""
 _AGAIN = 0.2
+Kinds = Mapping[str, HandType]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +50,17 @@ class Stopped:
     """`asked` the daemon, `without` one, or `around` one that hangs."""
 
 
-def stop(state: Path, hand_id: str, sandbox: types.Sandbox = "auto") -> Stopped:
-    """Stop a hand, or all with an empty `hand_id`. HAND_NOT_FOUND, UNREACHABLE."""
+def stop(
+    state: Path,
+    hand_id: str,
+    sandbox: types.Sandbox = "auto",
+    sockets: Mapping[str, Path] = MappingProxyType({}),
+) -> Stopped:
+    """Stop a hand, or all with an empty `hand_id`. HAND_NOT_FOUND, UNREACHABLE.
+
+    `sandbox` and `sockets` are the daemon's settings: by them its types are known.
+    """
+    kinds = partial(types.installed, sandbox, sockets)
     files = HandFiles(state)
     if not files.folder.exists():
         raise refuse(
@@ -53,7 +68,7 @@ def stop(state: Path, hand_id: str, sandbox: types.Sandbox = "auto") -> Stopped:
         )
     try:
         with files.only_process():
-            return asyncio.run(_without(files, hand_id, sandbox))
+            return asyncio.run(_without(files, hand_id, kinds()))
     except CarpalError as error:
         if error.fields.get("held") != str(files.folder):
             raise
@@ -61,7 +76,7 @@ def stop(state: Path, hand_id: str, sandbox: types.Sandbox = "auto") -> Stopped:
         return _ask(files.folder, hand_id)
     except Unreachable as error:
         log.warning("the daemon does not answer", extra={"why": str(error)})
-        return asyncio.run(_around(files, hand_id, sandbox))
+        return asyncio.run(_around(files, hand_id, kinds()))
 
 
 def _ask(folder: Path, hand_id: str) -> Stopped:
@@ -81,7 +96,7 @@ def _ask(folder: Path, hand_id: str) -> Stopped:
     return Stopped(hands, told["resist"])
 
 
-async def _without(files: HandFiles, hand_id: str, sandbox: types.Sandbox) -> Stopped:
+async def _without(files: HandFiles, hand_id: str, kinds: Kinds) -> Stopped:
     gate = Gate(audit=Audit(files.folder))  # a policy that is wrong stops no stop
     with (
         closing(gate),
@@ -90,7 +105,7 @@ async def _without(files: HandFiles, hand_id: str, sandbox: types.Sandbox) -> St
     ):
         async with open_inventory(
             journal=journal,
-            types=types.installed(sandbox),
+            types=kinds,
             folder=files.hands,
             boot_id=boot_id(),
             hands_max=0,
@@ -101,23 +116,55 @@ async def _without(files: HandFiles, hand_id: str, sandbox: types.Sandbox) -> St
             return Stopped(chosen, await inventory.stop(chosen), "without")
 
 
-async def _around(files: HandFiles, hand_id: str, sandbox: types.Sandbox) -> Stopped:
+async def _around(files: HandFiles, hand_id: str, kinds: Kinds) -> Stopped:
     there = sorted(each.name for each in files.hands.iterdir()) if files.hands.exists() else []
     chosen, resist = _chosen(there, hand_id), []
+    known = _types_of(files.journal)
     for each in chosen:
-        folder = files.hands / each
-        for kind in types.installed(sandbox).values():
-            try:
-                async with asyncio.timeout(_LIMIT):
-                    await kind.reap(each, folder)
-            except Exception:  # a hand type's own bug: the others are asked too
-                log.exception("hand type failed", extra={"hand_id": each})
-        try:
-            await asyncio.to_thread(tree.kill_marked, mark(folder), uids.anothers(folder))
-        except OSError as error:
-            log.warning("it resists", extra={"hand_id": each, "why": str(error)})
+        kind = kinds.get(known.get(each, ""))
+        asked = [kind] if kind else kinds.values()
+        reaped = [await _reap(one, each, files.hands / each) for one in asked]
+        killed = await _kill(each, files.hands / each)
+        if not killed or (kind and not all(reaped)):
             resist.append(each)
+    for kind in kinds.values():
+        if isinstance(kind, Closing):
+            await kind.close()
     return Stopped(chosen, resist, "around")
+
+
+async def _reap(kind: HandType, hand_id: str, folder: Path) -> bool:
+    """Have a hand's type end it; whether it says that it did."""
+    try:
+        async with asyncio.timeout(_LIMIT):
+            await kind.reap(hand_id, folder)
+    except HandLost as error:
+        log.warning("it resists", extra={"hand_id": hand_id, "why": str(error)})
+        return False
+    except Exception:  # a hand type's own bug: the others are asked too
+        log.exception("hand type failed", extra={"hand_id": hand_id})
+        return False
+    return True
+
+
+async def _kill(hand_id: str, folder: Path) -> bool:
+    """Kill all that it started; whether it is dead."""
+    try:
+        await asyncio.to_thread(tree.kill_marked, mark(folder), uids.anothers(folder))
+    except OSError as error:
+        log.warning("it resists", extra={"hand_id": hand_id, "why": str(error)})
+        return False
+    return True
+
+
+def _types_of(journal: Path) -> Mapping[str, str]:
+    """Hand → type, as far as the journal can be read beside a daemon that hangs."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(journal))}?mode=ro", uri=True)) as reading:
+            return dict(reading.execute("SELECT hand_id, type FROM hands"))
+    except sqlite3.Error as error:
+        log.info("types not known", extra={"why": str(error)})
+        return {}
 
 
 def _chosen(there: Sequence[str], hand_id: str) -> list[str]:

@@ -3,7 +3,7 @@
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import MappingProxyType
@@ -58,11 +58,12 @@ def installed(
         except ImportError as error:
             log.warning("hand type left out", extra={"type": entry.name, "why": str(error)})
     for name, path in sockets.items():
-        found[name] = _at(name, path, found)
+        found[name] = served(name, path, found)
     return found
 
 
-def _at(name: str, path: Path, taken: Mapping[str, HandType]) -> SocketType:
+def served(name: str, path: Path, taken: Container[str]) -> SocketType:
+    """The type of a hand server of someone's own. CONFIG_INVALID where its name is `taken`."""
     field = f"sockets.{name}"
     if name in taken:
         raise _wrong(field, "a hand type of that name is installed", "choose another name")

@@ -96,7 +96,7 @@ class Uninstall:
                 )
             async with open_inventory(
                 journal=journal,
-                types=installed(self._config.sandbox),
+                types=installed(self._config.sandbox, self._config.sockets),
                 folder=self._files.hands,
                 boot_id=boot_id(),
                 hands_max=0,

@@ -5,13 +5,14 @@ import errno
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
-from importlib.metadata import EntryPoint
+from functools import partial
 from pathlib import Path
 
 from carpal.errors import CarpalError
 from hands import policy_file, types
-from hands.contract import Health, Preparing
+from hands.contract import Closing, HandType, Health, Preparing
 from hands.doctor.rows import LIMIT, Row, Verdict, fail, looked, ok, skip, warn
 from hands.doctor.subject import Subject
 from hands.doctor.threads import in_thread
@@ -87,14 +88,18 @@ async def sandbox(subject: Subject) -> list[Row]:
 
 
 async def hand_types(subject: Subject) -> list[Row]:
-    """Each type that is installed: whether it can make a hand."""
+    """Each type that is installed, or served on a socket: whether it can make a hand."""
     entries = types.registered()
+    sandbox, names = subject.settings.sandbox, {each.name for each, _ in entries}
+    checks: list[tuple[str, Callable[[], HandType]]] = [
+        (each.name, partial(types.made, each, sandbox))
+        for each, taken_by in entries
+        if not taken_by
+    ]
+    for name, path in subject.settings.sockets.items():
+        checks.append((name, partial(types.served, name, path, names)))
     rows = await asyncio.gather(
-        *(
-            looked(f"type {each.name}", _probe(each, subject), LIMIT)
-            for each, taken_by in entries
-            if not taken_by
-        ),
+        *(looked(f"type {name}", _probe(name, make, subject), LIMIT) for name, make in checks)
     )
     twice = [
         warn(
@@ -113,20 +118,24 @@ async def hand_types(subject: Subject) -> list[Row]:
     return found
 
 
-async def _probe(entry: EntryPoint, subject: Subject) -> list[Row]:
-    target = f"type {entry.name}"
+async def _probe(name: str, make: Callable[[], HandType], subject: Subject) -> list[Row]:
+    target = f"type {name}"
     with suppress(CarpalError):  # a policy that is wrong has its own row
-        if not policy_file.load(subject.settings.policy).offers(entry.name):
+        if not policy_file.load(subject.settings.policy).offers(name):
             return [skip(target, "the owner's policy does not offer it")]
     try:
-        made = types.made(entry, subject.settings.sandbox)
+        made = make()
     except ImportError as error:
-        action = f"if it is wanted here: pip install 'carpal[{entry.name}]'"
+        action = f"if it is wanted here: pip install 'carpal[{name}]'"
         return [skip(target, f"left out: {error}", action)]
-    with cgroups.only_looking():
-        if isinstance(made, Preparing):
-            await made.prepare()
-        health = await made.probe()
+    try:
+        with cgroups.only_looking():
+            if isinstance(made, Preparing):
+                await made.prepare()
+            health = await made.probe()
+    finally:
+        if isinstance(made, Closing):
+            await made.close()
     return [probed(target, health)]
 
 

@@ -13,6 +13,7 @@ from carpal.v1 import hand_pb2 as pb
 from hands.audit_files import AuditFiles
 from hands.inside import tree
 from tests.hands.fake_brain import Asked, FakeBrain, brain
+from tests.hands.hand_server import Replaying, serving
 from tests.hands.machine import Machine
 from tests.hands.place import PATIENCE, Place, open_place, until
 from tests.hands.test_cli import carpal
@@ -144,6 +145,28 @@ async def test_stop_all_works_around_a_daemon_that_hangs(machine: Machine, one: 
                     assert found.outcome in (pb.OUTCOME_LOST, pb.OUTCOME_INTERRUPTED)
                     return
                 await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_a_hand_of_a_server_of_its_own_is_stopped_too_without_a_daemon_that_answers(
+    machine: Machine, one: FakeBrain, tmp_path: Path, *, hangs: bool
+) -> None:
+    at, config = tmp_path / "hand.sock", tmp_path / "hand.toml"
+    config.write_text(f'[sockets]\necho = "{at}"\n')
+    server = Replaying()
+    async with serving(at, server):
+        async with machine.process("--config", str(config)) as child:
+            asked = await one.link()
+            order = pb.ProvisionRequest(driver=asked.driver, hand_id="h", type="echo")
+            await asked.ask(provision=order)
+            assert list(server.hands) == ["h"]
+            child.process.send_signal(signal.SIGSTOP if hangs else signal.SIGKILL)
+            if not hangs:
+                await child.process.wait()
+            code, said = await stop(machine, "--all", "--config", str(config))
+        assert code == 0, said
+        assert "h: stopped" in said.splitlines()
+        assert not server.hands
 
 
 async def test_where_nothing_ever_was_stop_says_so(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from hands.doctor.settings import read
 from hands.isolation import disk
 from hands.journal import Journal
 from tests.hands.doctor.conftest import Lone, Patient, Seen, follow
+from tests.hands.hand_server import Least, serving
 from tests.hands.place import until
 from tests.hands.test_status import until as linked
 from tests.pace import AT_ONCE
@@ -241,6 +242,21 @@ async def test_a_type_whose_probe_is_broken_is_told_in_its_words_and_doing_so_cu
     await lone.fails("type bench", "RuntimeError: a bug of its author's")
     said.write_text("")
     await lone.cured("type bench")
+
+
+async def test_a_hand_server_that_is_not_there_is_told_and_started_it_is_well(
+    lone: Lone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(types, "entry_points", lambda group: [])
+    at = tmp_path / "hand.sock"
+    settings = msgspec.structs.replace(lone.subject.settings, sockets={"echo": at})
+    subject = replace(lone.subject, settings=settings)
+    (row,) = await machine.hand_types(subject)
+    assert (row.target, row.verdict) == ("type echo", Verdict.FAIL)
+    assert "start its server" in row.text()
+    async with serving(at, Least()):
+        (row,) = await machine.hand_types(subject)
+    assert row.verdict is Verdict.OK, row.text()
 
 
 async def test_a_type_that_is_broken_beside_one_that_works_is_a_warning(
