@@ -174,6 +174,7 @@ class Keeper:
 
     async def release(self) -> None:
         """End the hand, from outside when it does not obey, and then settle its calls."""
+        self._unasked.ended(self.hand_id)
         if self._lost:
             await self._bury(None)
             return
