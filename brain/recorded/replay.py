@@ -35,6 +35,7 @@ from carpal.status import Reason
 Json = dict[str, Any]
 IDLE = "session.status_idle"
 ERROR = "session.error"
+RUNNING = "session.status_running"
 _DECIDED = (START, IDLE, ERROR)
 """Events that say what a harness decided, and of which head (`through`)."""
 _OF_A_CUT = ("policy", "kind", "through", "text")
@@ -235,9 +236,20 @@ class Replay:
         """The head that the next recorded decision was made of."""
         entry = self._decision()
         if entry is not None and entry.type == COMPACTED:
-            return entry.position - 1  # its `through` is what it stands for
+            return self._head_of_cut(entry)
         through = entry.data["through"] if entry else len(self._entries)
         return through if isinstance(through, int) else 0
+
+    def _head_of_cut(self, cut: Entry) -> int:
+        """The same of a cut, whose `through` says what it stands for and not what was seen.
+
+        That a turn begins may be in one group with it, and is then nothing that it was made of.
+        """
+        upto = cut.position - 1
+        while upto and self._entries[upto - 1].type == RUNNING:
+            upto -= 1
+        through = cut.data.get("through")
+        return max(upto, through) if isinstance(through, int) else upto
 
     def _feed(self, upto: int) -> None:
         while self._next < min(upto, len(self._entries)):

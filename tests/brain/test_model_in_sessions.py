@@ -13,9 +13,13 @@ import pytest
 from brain.harnesses import tool_loop
 from brain.models.model import Model
 from brain.models.settings import Provider
+from brain.recorded.rebuilt import rebuild
+from brain.recorded.recording import Recording
+from brain.recorded.replay import Replay
 from brain.runner import Runner
 from brain.session import model_kinds as kinds
 from brain.session.entries import New
+from brain.session.log import entry_of
 from tests.brain.stage import WAIT, Stage, emit
 from tests.model_endpoint import Answer, Endpoint, endpoint, events, sse, tool_use
 
@@ -91,13 +95,22 @@ async def session(driven: Stage, service: Endpoint) -> AsyncIterator[Session]:
 
 
 async def goes_on(session: Session) -> None:
-    """The next message is answered, and the log is one that can be folded."""
+    """The next message is answered, and the log is one that can be folded.
+
+    It gives each request again to the byte, and the harness decides over it as it did.
+    """
     session.service.answers = [session.service.says("all is well")]
     await session.say()
     await session.drive()
     assert (await session.stop())["stop_reason"] == {"type": "end_turn"}
     assert (await session.events("agent.message"))[-1]["content"][0]["text"] == "all is well"
     assert session.stage.driver.transcript.malformed == []
+    recording = Recording([entry_of(event) for event in await session.stage.events()])
+    if not all(asked.sha256 for asked in recording.asked()):
+        return  # a test made one up
+    for asked in recording.asked():
+        assert rebuild(recording, asked).same, asked
+    assert Replay(recording, tool_loop.HARNESS, "tool_loop").run().difference is None
 
 
 Make = Callable[[Endpoint], Answer]
