@@ -37,6 +37,9 @@ def new(name: str, parent: Path) -> None:
 @click.argument("type_name", metavar="TYPE")
 @click.argument("tool")
 @click.argument("given", metavar="JSON", default="{}")
+@click.option(
+    "--endpoint", metavar="unix:///PATH", help="A hand server's socket, that serves the type."
+)
 @click.option("--hand-config", metavar="JSON", default="{}", help="The hand's config.")
 @click.option("--time-limit", type=click.FloatRange(0.001), help="Seconds.  [the tool's own]")
 @click.option(
@@ -56,6 +59,7 @@ def call(  # noqa: PLR0917 - click passes by name
     type_name: str,
     tool: str,
     given: str,
+    endpoint: str | None,
     hand_config: str,
     time_limit: float | None,
     save: Path | None,
@@ -70,9 +74,11 @@ def call(  # noqa: PLR0917 - click passes by name
     when there is no such type or tool.
     """
     from hands import calling, types
+    from hands.conformance.subject import socket_of
 
     logs.setup(level="warning")  # how the hand is made and ended is not asked
-    found = types.installed(sandbox)
+    sockets = {} if endpoint is None else {type_name: socket_of(endpoint)}
+    found = types.installed(sandbox, sockets)
     if type_name not in found:
         there = ", ".join(sorted(found)) or "none"
         raise refuse(

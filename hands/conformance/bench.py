@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 ORPHAN_DEADLINE = 120
 """Seconds after which hands end that a killed check left behind."""
+_LIMIT = 120.0
+"""Seconds that a call may take by a daemon's word, which says it always to a server of its own."""
 _LAST_EPOCH = 2**62
 """Above any that a check claims a hand with."""
 _NONE_THERE = {Reason.HAND_NOT_FOUND, Reason.HAND_GONE, Reason.INVALID_FIELD}
@@ -106,9 +108,9 @@ class Bench:
 
     def at(self, request: pb.ProvisionRequest) -> HandAt:
         """The hand of a request."""
-        return HandAt(
-            lambda: self.stub, request.hand_id, request.driver, frozenset(self.subject.lacks)
-        )
+        limit = 0.0 if "claim" in self.subject.capabilities else _LIMIT
+        lacks = frozenset(self.subject.lacks)
+        return HandAt(lambda: self.stub, request.hand_id, request.driver, lacks, limit)
 
     async def hand(self, limits: Mapping[str, int] | None = None, **config: Any) -> HandAt:
         """A new hand."""
@@ -137,6 +139,14 @@ class Bench:
             if tool.name in calls:
                 return tool.name, calls[tool.name]
         raise Skipped("the checks know none of its tools: say one with --call")
+
+    def long_call(self) -> tuple[str, dict[str, Any]]:
+        """A tool of the type and an input that last until they are cancelled."""
+        if self.subject.long is not None:
+            return self.subject.long
+        if "bash" in [tool.name for tool in self.subject.type.tools]:
+            return "bash", {"command": "sleep 600"}
+        raise Skipped("the checks know no call of it that lasts: say one with --long")
 
     # What is outside hands.
 

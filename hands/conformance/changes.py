@@ -41,6 +41,8 @@ CHANGES: Mapping[str, str] = {
     "and name its field.",
     "released": "Have Release kill the hand within 5 s and answer ended=true each time, and keep "
     "the id so that Provision refuses it with HAND_GONE.",
+    "ended": "Forget the hand in Release and answer ended=true however often, and refuse an "
+    "Execute on a hand_id that is not there with the status NOT_FOUND.",
     "nothing_left": "End everything the hand started, also what left its session or process group, "
     "and remove its mounts, groups and folder, before Release answers.",
     # Calls.
@@ -56,6 +58,12 @@ CHANGES: Mapping[str, str] = {
     "refuse its Execute with CALL_CANCELLED for ever.",
     "cancelled_after": "Have Cancel answer TERMINAL and change nothing when the call has its "
     "result.",
+    "cancelled_while_it_runs": "Have Cancel stop the call with that call_id, and let its Execute "
+    "end with a result of outcome cancelled within 5 s.",
+    "asked_again": "Keep a call's steps by call_id, answer the same call from them, and list it "
+    "in unacknowledged_call_ids of ListHands until Acknowledge names it.",
+    "left_and_asked_again": "Run a call apart from the stream that asked for it, list it in "
+    "open_call_ids until it ends, and let an Execute with its call_id watch it.",
     "cancelled_in_line": "Take a call that waits out of the queue and give it the outcome "
     "cancelled at once.",
     "acknowledged": "Free the output at Acknowledge, but keep the call_id and its outcome until "

@@ -26,6 +26,12 @@ from carpal.errors import invalid
     metavar="TOOL JSON",
     help="A call that does no harm, for a type whose tools the checks do not know.",
 )
+@click.option(
+    "--long",
+    nargs=2,
+    metavar="TOOL JSON",
+    help="A call that lasts a minute or more, so that it can be cancelled.",
+)
 @click.option("--only", "capabilities", multiple=True, metavar="CAPABILITY", help="Repeatable.")
 @click.option("--scale", default=1.0, show_default=True, help="How slow the machine is taken.")
 @click.option("--list", "listing", is_flag=True, help="Say the checks; makes none.")
@@ -35,6 +41,7 @@ def check(  # noqa: PLR0917 - click passes each by name
     type_name: str | None,
     hand_config: str,
     plain: tuple[str, str] | None,
+    long: tuple[str, str] | None,
     capabilities: tuple[str, ...],
     scale: float,
     listing: bool,
@@ -63,6 +70,7 @@ def check(  # noqa: PLR0917 - click passes each by name
         raise click.UsageError("Missing option '--endpoint' or '--type'.")
     config = _object("--hand-config", hand_config)
     call = None if plain is None else (plain[0], _object("--call", plain[1]))
+    lasting = None if long is None else (long[0], _object("--long", long[1]))
 
     async def make() -> Counter[str]:
         count = Counter[str]()
@@ -71,7 +79,9 @@ def check(  # noqa: PLR0917 - click passes each by name
             if endpoint is None:
                 own = await held.enter_async_context(open_own(type_name or "", WORKSPACE))
             path = own.socket if endpoint is None and own else socket_of(endpoint or "")
-            subject = await first(await subject_at(path, type_name, config, own, call), scale)
+            subject = await first(
+                await subject_at(path, type_name, config, own, call, long=lasting), scale
+            )
             judged = await held.enter_async_context(aclosing(verdicts(checks, subject, scale)))
             async for verdict in judged:
                 if verdict.verdict == "fail" and (gone := await reach(subject)):

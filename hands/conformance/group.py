@@ -43,6 +43,9 @@ class Check:
     run: Run
     needs: tuple[str, ...]
     """Further capabilities."""
+    daemons: bool
+    """A daemon sees to it, before a server on a socket hears of it: asked only of one that is as a
+    daemon is, which it says by the capability `claim`."""
     alone: bool
     """It measures time or memory, or stops the server: made when no other is."""
 
@@ -55,7 +58,11 @@ class Group:
     checks: list[Check] = field(default_factory=list)
 
     def __call__(
-        self, *cases: str, needs: tuple[str, ...] = (), alone: bool = False
+        self,
+        *cases: str,
+        needs: tuple[str, ...] = (),
+        daemons: bool = False,
+        alone: bool = False,
     ) -> Callable[[Run], Run]:
         """Add a check."""
 
@@ -63,7 +70,8 @@ class Group:
             paragraph = (run.__doc__ or "").split("\n\n")[0]
             sentence = " ".join(paragraph.split()).removesuffix(".")
             name = getattr(run, "__name__", "")
-            self.checks.append(Check(self.capability, cases, name, sentence, run, needs, alone))
+            check = Check(self.capability, cases, name, sentence, run, needs, daemons, alone)
+            self.checks.append(check)
             return run
 
         return add

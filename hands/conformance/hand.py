@@ -104,12 +104,17 @@ class HandAt:
         hand_id: str,
         driver: pb.Driver,
         lacks: frozenset[str] = frozenset(),
+        limit: float = 0.0,
     ) -> None:
-        """`stub` gives the connection there is now; `lacks` are commands that are not there."""
+        """`stub` gives the connection there is now; `lacks` are commands that are not there.
+
+        `limit` is the time limit of a call for which none is said; 0 leaves it to the tool.
+        """
         self.hand_id = hand_id
         self.driver = driver
         self._stub = stub
         self._lacks = lacks
+        self._limit = limit
 
     def request(
         self,
@@ -134,7 +139,7 @@ class HandAt:
             input=given if isinstance(given, bytes) else json.dumps(given).encode(),
             output_offset=offset,
         )
-        if limit:
+        if limit := limit or self._limit:
             request.time_limit.FromNanoseconds(int(limit * 1e9))
         return request
 
@@ -193,6 +198,14 @@ class HandAt:
         if epoch is not None:
             request.driver.epoch = epoch
         return await self._stub().Claim(request)
+
+    async def listed(self) -> pb.HandInfo:
+        """What the server lists of it; Failed when it lists no such hand."""
+        request = pb.ListHandsRequest(session_id=self.driver.session_id)
+        for each in (await self._stub().ListHands(request)).hands:
+            if each.hand_id == self.hand_id:
+                return each
+        raise Failed("ListHands does not list the hand")
 
     async def state(self, call_id: str) -> "pb.CallState.ValueType":
         """One call's state."""

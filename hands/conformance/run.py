@@ -20,6 +20,9 @@ async def judge(check: Check, subject: Subject, scale: float = 1.0) -> Verdict:
         if capability not in {CONTRACT, *subject.capabilities}:
             reason = f"the type does not claim {capability}"
             return Verdict(check.sentence, check.capability, "skipped", reason)
+    if check.daemons and "claim" not in subject.capabilities:
+        reason = "a daemon sees to it, for a type that does not claim `claim`"
+        return Verdict(check.sentence, check.capability, "skipped", reason)
     try:
         async with asyncio.timeout(SECONDS * scale), open_bench(subject, scale) as bench:
             await check.run(bench)

@@ -44,6 +44,8 @@ class Subject:
     """The server, when it is ours to kill."""
     plain: tuple[str, dict[str, Any]] | None = None
     """A tool and an input that do no harm, where the checks know none."""
+    long: tuple[str, dict[str, Any]] | None = None
+    """A tool and an input that last, where the checks know none."""
     lacks: frozenset[str] = frozenset()
     """Commands that its hands have not, of those that checks use."""
 
@@ -107,6 +109,8 @@ async def subject_at(
     config: Mapping[str, Any],
     own: OwnServer | None = None,
     plain: tuple[str, dict[str, Any]] | None = None,
+    *,
+    long: tuple[str, dict[str, Any]] | None = None,
 ) -> Subject:
     """The type of that name, or the only one there. UNREACHABLE when nobody answers."""
     peer = f"the hand server at {path}"
@@ -120,7 +124,7 @@ async def subject_at(
                 health = await stub.Probe(pb.ProbeRequest(type=chosen.type), timeout=_ANSWER)
         except NotBuilt:
             health = None
-    return Subject(path, chosen, health, config, own, plain)
+    return Subject(path, chosen, health, config, own, plain, long)
 
 
 def _chosen(types: Sequence[pb.HandTypeInfo], name: str | None) -> pb.HandTypeInfo:

@@ -1,7 +1,8 @@
 """A daemon's hand service in a process of its own, to be killed: requests in, replies out.
 
 `python -m tests.hands.daemon_child STATE`; each message is four bytes of
-length and a protobuf. With CARPAL_TEST_ENGINE, an engine's address, there are container hands too.
+length and a protobuf. With CARPAL_TEST_ENGINE, an engine's address, there are container hands too;
+with CARPAL_TEST_SOCKET, as NAME=PATH, hands of the server there.
 """
 
 import asyncio
@@ -13,6 +14,8 @@ from pathlib import Path
 from carpal.v1 import orchestrator_pb2 as pb
 from hands import dispatch
 from hands.builtin.container import ContainerType
+from hands.builtin.socket import SocketType
+from hands.contract import HandType
 from tests.hands.place import open_place
 
 
@@ -28,7 +31,10 @@ async def main(state: Path) -> None:
             os.write(1, struct.pack(">I", len(data)) + data)
 
     engine = os.environ.get("CARPAL_TEST_ENGINE")
-    more = {"container": ContainerType(engine)} if engine else {}
+    more: dict[str, HandType] = {"container": ContainerType(engine)} if engine else {}
+    name, _, path = os.environ.get("CARPAL_TEST_SOCKET", "").partition("=")
+    if name:
+        more[name] = SocketType(name, Path(path))
     async with open_place(state, end=False, more=more) as place, asyncio.TaskGroup() as group:
         os.write(1, struct.pack(">I", 0))
         while True:

@@ -73,9 +73,14 @@ class Least(hand_pb2_grpc.HandServicer):
     async def Execute(
         self, request: pb.ExecuteRequest, context: Context
     ) -> AsyncIterator[pb.ExecuteResponse]:
+        await self._find(request, context)
         self.asked.append(request)
         async for step in self.steps(request, context):
             yield step
+
+    async def _find(self, request: pb.ExecuteRequest, context: Context) -> None:
+        if request.hand_id not in self.hands:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no hand {request.hand_id}")
 
     async def Cancel(self, request: pb.CancelRequest, context: object) -> pb.CancelResponse:
         self.cancelled.append(request.call_id)
@@ -100,6 +105,7 @@ class Replaying(Least):
     async def Execute(
         self, request: pb.ExecuteRequest, context: Context
     ) -> AsyncIterator[pb.ExecuteResponse]:
+        await self._find(request, context)
         if request.call_id not in self.tasks:
             self.asked.append(request)
             self.said[request.call_id] = []
@@ -130,9 +136,15 @@ class Replaying(Least):
     async def ListHands(
         self, request: pb.ListHandsRequest, context: object
     ) -> pb.ListHandsResponse:
-        held = [call for call in self.said if call not in self.acknowledged]
-        hands = [pb.HandInfo(hand_id=each, open_call_ids=held) for each in self.hands]
-        return pb.ListHandsResponse(hands=hands)
+        hands = {each: pb.HandInfo(hand_id=each) for each in self.hands}
+        for call in self.asked:
+            said, info = self.said[call.call_id], hands.get(call.hand_id)
+            if info is None or call.call_id in self.acknowledged:
+                continue
+            over = bool(said) and said[-1].HasField("result")
+            ids = info.unacknowledged_call_ids if over else info.open_call_ids
+            ids.append(call.call_id)
+        return pb.ListHandsResponse(hands=hands.values())
 
 
 @asynccontextmanager

@@ -13,6 +13,11 @@ contract = Group(CONTRACT)
 
 _COUNT = "echo ran >> log; cat log"
 """Says how often it ran."""
+_NOT_LONG = "the call ended well: it was not stopped, or the one of --long does not last"
+_BEGUN = 0.3
+"""Seconds in which a call that lasts has begun."""
+_STOPPED = 5.0
+"""Seconds for a call to end that is cancelled with no grace."""
 
 
 @contract("h43", needs=("shell", "replay"))
@@ -75,7 +80,7 @@ async def apart(bench: Bench) -> None:
     waiting.cut()
 
 
-@contract("h31")
+@contract("h31", daemons=True)
 async def cancelled_before(bench: Bench) -> None:
     """A call that was cancelled before it came is refused when it comes, however often."""
     hand = await bench.hand()
@@ -95,8 +100,53 @@ async def cancelled_after(bench: Bench) -> None:
     request = hand.request(*bench.plain_call())
     first = await hand.ask(request).answer()
     answer = await hand.cancel(request.call_id)
-    equal("the state", pb.CallState.Name(answer.state), "CALL_STATE_TERMINAL")
+    if "claim" in bench.subject.capabilities:  # else nobody asks for it
+        equal("the state", pb.CallState.Name(answer.state), "CALL_STATE_TERMINAL")
     equal("the result", (await hand.ask(request).answer()).result, first.result)
+
+
+@contract("h31")
+async def cancelled_while_it_runs(bench: Bench) -> None:
+    """A call that is cancelled while it runs ends as cancelled, and the hand takes the next one."""
+    hand = await bench.hand()
+    call = hand.begin(*bench.long_call())
+    await asyncio.sleep(bench.slow(_BEGUN))
+    await hand.cancel(call.call_id)
+    async with asyncio.timeout(bench.slow(_STOPPED)):
+        answer = await call.answer()
+    must(answer.result.outcome != pb.OUTCOME_OK, _NOT_LONG)
+    answer.ended(pb.OUTCOME_CANCELLED)
+    await hand.run(*bench.plain_call())
+
+
+@contract("h43", needs=("replay",))
+async def asked_again(bench: Bench) -> None:
+    """A call that is asked for again answers as before, and is listed until it is acknowledged."""
+    hand = await bench.hand()
+    request = hand.request(*bench.plain_call())
+    first = await hand.ask(request).answer()
+    again = await hand.ask(request).answer()
+    equal("the result again", again.result, first.result)
+    equal("the output again", again.output, first.output)
+    equal("calls to acknowledge", (await hand.listed()).unacknowledged_call_ids, [request.call_id])
+    await hand.acknowledge(request.call_id)
+    equal("calls to acknowledge, then", (await hand.listed()).unacknowledged_call_ids, [])
+
+
+@contract("h43", needs=("replay",))
+async def left_and_asked_again(bench: Bench) -> None:
+    """A call that nobody watches goes on, is listed as open, and can be asked for again."""
+    hand = await bench.hand()
+    request = hand.request(*bench.long_call())
+    call = hand.ask(request)
+    while not (there := await hand.listed()).open_call_ids:
+        must(not there.unacknowledged_call_ids, _NOT_LONG)
+        await asyncio.sleep(0.02)  # nothing announces it
+    call.cut()
+    await bench.dial()
+    equal("open calls", (await hand.listed()).open_call_ids, [request.call_id])
+    await hand.cancel(request.call_id)
+    (await hand.ask(request).answer()).ended(pb.OUTCOME_CANCELLED)
 
 
 @contract("h31", needs=("shell", "claim"))

@@ -67,7 +67,7 @@ async def tools_of_capabilities(bench: Bench) -> None:
             equal(f"missing of {capability}", sorted(tools - names), [])
 
 
-@contract("h22")
+@contract("h22", daemons=True)
 async def unknown_tool(bench: Bench) -> None:
     """A tool that the type has not is refused, by its name."""
     hand = await bench.hand()
@@ -75,7 +75,7 @@ async def unknown_tool(bench: Bench) -> None:
         await hand.run("no_such_tool", {})
 
 
-@contract("h22")
+@contract("h22", daemons=True)
 async def input_refused_by_field(bench: Bench) -> None:
     """Input that does not fit a tool's schema is refused, and the refusal names the field."""
     hand = await bench.hand()
@@ -108,7 +108,7 @@ def _fitting(part: Mapping[str, Any]) -> Any:
     return part["enum"][0] if "enum" in part else _HARMLESS.get(str(part.get("type")), "true")
 
 
-@contract("h22")
+@contract("h22", daemons=True)
 async def input_no_object(bench: Bench) -> None:
     """Input that is no JSON object is refused."""
     hand = await bench.hand()
@@ -140,7 +140,7 @@ async def probed(bench: Bench) -> None:
     equal("the state", pb.ProbeState.Name(health.state), "PROBE_STATE_READY")
 
 
-@contract()
+@contract(daemons=True)
 async def unknown_type(bench: Bench) -> None:
     """A type that the server has not is refused."""
     request = bench.order()

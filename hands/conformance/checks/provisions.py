@@ -2,9 +2,11 @@
 
 import json
 
+import grpc
+
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
-from carpal.verdict import Skipped, equal, must, refused
+from carpal.verdict import Failed, Skipped, equal, must, refused
 from hands.conformance.bench import Bench, Stopwatch
 from hands.conformance.group import CONTRACT, Group
 
@@ -47,7 +49,7 @@ async def limit_refused(bench: Bench) -> None:
         await bench.provision(request)  # the id is free
 
 
-@contract()
+@contract(daemons=True)
 async def config_refused(bench: Bench) -> None:
     """A config that does not fit is refused, and the refusal names what does not."""
     schema = json.loads(bench.subject.type.config_schema or b"{}")
@@ -60,7 +62,7 @@ async def config_refused(bench: Bench) -> None:
             await bench.provision(bench.order(no_such_field=1))
 
 
-@contract("h43")
+@contract("h43", daemons=True)
 async def provisioned_again(bench: Bench) -> None:
     """The same provision again answers the first result; another under its id is ID_REUSED."""
     request = bench.order()
@@ -71,7 +73,7 @@ async def provisioned_again(bench: Bench) -> None:
         await bench.provision(request)
 
 
-@contract("h43")
+@contract("h43", daemons=True)
 async def provisioned_at_once(bench: Bench) -> None:
     """A provision whose caller went away goes on, and is found by who asks again."""
     request = bench.order()
@@ -82,7 +84,7 @@ async def provisioned_at_once(bench: Bench) -> None:
     await bench.at(request).run(*bench.plain_call())
 
 
-@contract()
+@contract(daemons=True)
 async def unknown_hand(bench: Bench) -> None:
     """Nothing is done on a hand that does not exist, or is another session's."""
     hand = bench.at(bench.order())
@@ -96,7 +98,7 @@ async def unknown_hand(bench: Bench) -> None:
         await there.run(*bench.plain_call())
 
 
-@contract()
+@contract(daemons=True)
 async def bad_ids(bench: Bench) -> None:
     """An id that could be a path is refused by the field that it came in."""
     request = bench.order()
@@ -110,7 +112,7 @@ async def bad_ids(bench: Bench) -> None:
         await hand.cancel(_BAD_ID)
 
 
-@contract("h45", alone=True)
+@contract("h45", daemons=True, alone=True)
 async def released(bench: Bench) -> None:
     """A release ends the hand within 5 s; again it is no error, and the id is never used again."""
     request = bench.order()
@@ -125,6 +127,21 @@ async def released(bench: Bench) -> None:
         await bench.provision(request)
     never = bench.at(bench.order())
     equal("ended, of one that never was", (await never.release()).ended, True)
+
+
+@contract("h45")
+async def ended(bench: Bench) -> None:
+    """A call on a hand that was released, or never was, is NOT_FOUND; to end it again no error."""
+    there, never = await bench.hand(), bench.at(bench.order())
+    await there.release()
+    for hand in (there, never):
+        try:
+            await hand.run(*bench.plain_call())
+        except grpc.aio.AioRpcError as error:
+            equal("the status", error.code().name, grpc.StatusCode.NOT_FOUND.name)
+        else:
+            raise Failed("the call was not refused")
+        equal("ended, again", (await hand.release()).ended, True)
 
 
 @contract("h45", needs=("shell",), alone=True)
