@@ -128,6 +128,24 @@ async def test_what_was_redacted_between_two_turns_is_not_told_to_the_model(brai
         brain.scheduler._folds.keep("sesn_1", fold)
 
 
+async def test_what_was_redacted_while_it_was_driven_is_folded_anew_the_next_time(
+    brain: Brain,
+) -> None:
+    await create(brain.sessions, wake=True)
+    brain.model.gate.clear()
+    ada = await brain.sessions.operator()
+    async with running(brain):
+        await brain.model.asking.wait()
+        redact = session_pb2.RedactEventRequest(session_id="sesn_1", position=2, reason="a secret")
+        await ada.RedactEvent(redact)
+        brain.model.gate.set()
+        await brain.until(idle)
+        await brain.idles()
+    await turn(brain, epoch=2)
+    assert brain.model.requests[-1]["messages"][0]["content"][0]["text"] == "[redacted]"
+    assert await is_of_the_log(brain.scheduler._folds.take("sesn_1"), brain.sessions)
+
+
 async def test_no_fold_is_kept_of_a_session_that_another_brain_has(brain: Brain) -> None:
     await create(brain.sessions, wake=True)
     await turn(brain, epoch=1)
