@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from hands.contract import Event
 FOLDER = "said"
 _AT_ONCE = 64
 """Files that are read at one look."""
+_LISTED = 4096
+"""Names that one look goes through: of a hand that wrote more the order is not kept."""
 _FILE_MAX = 64 * 1024
 """Bytes of one that are read: more is no event."""
 
@@ -35,10 +38,11 @@ def put(folder: Path, kind: str, data: Mapping[str, Any], event_id: str = "") ->
 def said(folder: Path) -> Iterator[tuple[Path, Event]]:
     """The oldest files, and what each says; of one that says nothing, what is no event."""
     try:
-        paths = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
+        with os.scandir(folder) as there:
+            names = sorted(each.name for each in islice(there, _LISTED) if each.name[0] != ".")
     except OSError:
         return
-    for path in paths[:_AT_ONCE]:
+    for path in (folder / name for name in names[:_AT_ONCE]):
         yield path, _event(path)
 
 

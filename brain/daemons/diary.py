@@ -8,14 +8,14 @@ links to next writes that. Of what a person typed nothing is here.
 import asyncio
 import json
 import logging
-from contextlib import suppress
 from typing import Any, NamedTuple
 
+from brain.daemons.emitting import FOR_GOOD, STORE_LIMIT, at, emit
 from brain.daemons.fleet import Fleet
 from brain.daemons.hands_at import Linked, one
 from carpal.backoff import Backoff
 from carpal.client import rpc_errors
-from carpal.errors import BadInput, CarpalError, Conflict, NotFound, refuse
+from carpal.errors import CarpalError, refuse
 from carpal.identity import Identity
 from carpal.json_in import read_object
 from carpal.layers import Layer
@@ -26,8 +26,6 @@ from carpal.v1 import orchestrator_pb2 as pb
 log = logging.getLogger(__name__)
 
 ENTERED, LEFT = "hand.entered", "hand.left"
-_STORE_LIMIT = 10.0
-"""Seconds sessiond has to answer."""
 _AGAIN = 1.0
 """Seconds between looks at a daemon whose people are on their way out."""
 _LOOKS = 30
@@ -35,8 +33,6 @@ _EVENTS = 1_000
 """The newest events in which a tunnel is looked for."""
 _BECAUSE_MAX = 300
 """Characters of why one ended: a hand, or its daemon, may have said it."""
-_FOR_GOOD = (NotFound, Conflict, BadInput)
-"""The log is gone or archived. Anything else, as a full disk, passes."""
 
 
 class _Stay(NamedTuple):
@@ -79,7 +75,7 @@ class Diary:
             await self._emit(opening.session_id, opening.tunnel_id, ENTERED, about)
         except BaseException as error:
             self._inside.discard(opening.tunnel_id)
-            if not isinstance(error, _FOR_GOOD):
+            if not isinstance(error, FOR_GOOD):
                 self.came(daemon, opening.workspace)
             raise
 
@@ -125,7 +121,7 @@ class Diary:
             except CarpalError as error:
                 about = {"session": stay.session_id, "tunnel": stay.tunnel_id, "why": str(error)}
                 log.warning("not written that a person left", extra=about)
-                if isinstance(error, _FOR_GOOD):
+                if isinstance(error, FOR_GOOD):
                     break
             await asyncio.sleep(backoff.next())
         await self._settle(stay.daemon, stay.workspace, [stay.tunnel_id])
@@ -158,16 +154,14 @@ class Diary:
             entered = await self._entered(told, daemon, workspace)
         except CarpalError as error:
             log.info("log not read", extra={"session": told.session_id, "why": str(error)})
-            if not isinstance(error, _FOR_GOOD):
+            if not isinstance(error, FOR_GOOD):
                 return False
             entered = None
         if entered is None:  # nothing was passed on before the log had it
             await self._settle(daemon, workspace, [told.tunnel_id])
             return True
         about = {name: entered.get(name) for name in ("tunnel_id", "hand_id", "name")}
-        data = {**about, "because": told.because[:_BECAUSE_MAX]}
-        with suppress(ValueError):  # a daemon may say any time
-            data["at"] = told.ended.ToJsonString()
+        data = {**about, "because": told.because[:_BECAUSE_MAX], **at(told.ended)}
         self._inside.add(told.tunnel_id)
         await self._write(_Stay(told.tunnel_id, told.session_id, data, daemon, workspace))
         return True
@@ -178,7 +172,7 @@ class Diary:
         """What the log has of their coming."""
         with rpc_errors("sessiond"):
             found = await self._sessions.GetSession(
-                session_pb2.GetSessionRequest(session_id=told.session_id), timeout=_STORE_LIMIT
+                session_pb2.GetSessionRequest(session_id=told.session_id), timeout=STORE_LIMIT
             )
             if found.session.workspace != workspace:
                 return None
@@ -188,7 +182,7 @@ class Diary:
                 types=[ENTERED],
                 limit=_EVENTS,
             )
-            events = (await self._sessions.GetEvents(request, timeout=_STORE_LIMIT)).events
+            events = (await self._sessions.GetEvents(request, timeout=STORE_LIMIT)).events
         for event in events:
             if (data := _of(event, told.tunnel_id, daemon)) is not None:
                 return data
@@ -197,13 +191,7 @@ class Diary:
     async def _emit(self, session_id: str, tunnel_id: str, kind: str, data: dict[str, Any]) -> None:
         event_id = f"{tunnel_id}_{kind.rpartition('.')[2]}"
         event = types_pb2.NewEvent(id=event_id, type=kind, data=json.dumps(data).encode())
-        request = session_pb2.EmitEventRequest(session_id=session_id, event=event)
-        try:
-            with rpc_errors("sessiond"):
-                await self._sessions.EmitEvent(request, timeout=_STORE_LIMIT)
-        except CarpalError as error:
-            if error.reason is not Reason.ID_REUSED:  # written before, in other words
-                raise
+        await emit(self._sessions, session_id, event)
 
     async def _settle(self, daemon: str, workspace: str, tunnel_ids: list[str]) -> None:
         try:

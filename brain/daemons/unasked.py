@@ -14,12 +14,13 @@ from collections.abc import Iterable
 from contextlib import aclosing
 from typing import Any
 
+from brain.daemons.emitting import FOR_GOOD, STORE_LIMIT, at, emit
 from brain.daemons.fleet import Fleet
 from brain.daemons.hands_at import Linked
 from brain.session.unasked import wanted
 from carpal.backoff import Backoff
 from carpal.client import rpc_errors
-from carpal.errors import CarpalError, Unreachable, refuse
+from carpal.errors import CarpalError, refuse
 from carpal.fault_points import point
 from carpal.identity import Identity
 from carpal.json_in import read_object
@@ -31,8 +32,6 @@ log = logging.getLogger(__name__)
 
 EVENTS = "events"
 """The capability of a type whose hands say things."""
-_STORE_LIMIT = 10.0
-"""Seconds sessiond has to answer."""
 _TRIES = 30
 """Questions that fail one after the other: by then its link is another brain's."""
 _DATA_MAX = 64 * 1024
@@ -122,8 +121,8 @@ class Hearing:
                 except CarpalError as error:
                     about = {"session": session_id, "hand": said.hand_id, "why": str(error)}
                     log.warning("what a hand says is not written", extra=about)
-                    if not isinstance(error, Unreachable):
-                        break  # the session is gone: no log is to be told
+                    if isinstance(error, FOR_GOOD):
+                        break
                 await asyncio.sleep(backoff.next())
 
     async def _write_one(
@@ -131,7 +130,7 @@ class Hearing:
     ) -> None:
         """What a daemon says of its hands is believed as far as the log gave it that hand."""
         found = await self._sessions.GetSession(
-            session_pb2.GetSessionRequest(session_id=session_id), timeout=_STORE_LIMIT
+            session_pb2.GetSessionRequest(session_id=session_id), timeout=STORE_LIMIT
         )
         request = session_pb2.GetEventsRequest(
             session_id=session_id,
@@ -139,7 +138,7 @@ class Hearing:
             types=_TYPES,
             limit=_EVENTS,
         )
-        events = (await self._sessions.GetEvents(request, timeout=_STORE_LIMIT)).events
+        events = (await self._sessions.GetEvents(request, timeout=STORE_LIMIT)).events
         name, spec = _known(events, said.hand_id, daemon)
         if found.session.workspace != workspace or not name:
             about = {"session": session_id, "hand": said.hand_id, "daemon": daemon}
@@ -155,23 +154,15 @@ class Hearing:
             "event_id": said.event_id,
             "kind": said.kind,
             "data": read_object(said.data, "data"),
-            "at": said.time.ToJsonString(),
+            **at(said.time),
         }
         event = types_pb2.NewEvent(
             id=event_id(said.hand_id, said.event_id),
             type="hand.event",
             data=json.dumps(data).encode(),
         )
-        emit = session_pb2.EmitEventRequest(
-            session_id=session_id, event=event, wake=wanted(spec, said.kind)
-        )
         point("brain.event.before_written")
-        try:
-            with rpc_errors("sessiond"):
-                await self._sessions.EmitEvent(emit, timeout=_STORE_LIMIT)
-        except CarpalError as error:
-            if error.reason is not Reason.ID_REUSED:  # written before, in other words
-                raise
+        await emit(self._sessions, session_id, event, wake=wanted(spec, said.kind))
         point("brain.event.written")
 
 

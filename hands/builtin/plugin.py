@@ -78,10 +78,11 @@ class PluginHand(LimitedHand):
             for path, event in found:
                 self._told_in = path
                 yield event
-            if found:
-                continue
-            if over:
+            if over and not found:
                 return
+            if over:
+                continue
+            # Also after some, however many: a hand may say one a second.
             await asyncio.wait({self._lost}, timeout=_LISTEN)
 
     async def heard(self, event_id: str) -> None:

@@ -24,6 +24,8 @@ _MARGIN = 5.0
 """Seconds beyond its time that a server has to end a call by itself."""
 _GRACE = 2.0
 _RELEASE = 10.0
+_HEARD_MAX = 64
+"""Events after which the server is told that they were heard, and asked again."""
 _ASK_AGAIN = 0.5
 """Seconds between questions for what the server says unasked."""
 
@@ -115,6 +117,8 @@ class SocketHand:
             try:
                 async for said in stream:
                     yield socket_said.event(said)
+                    if len(self._heard) >= len(keys) + _HEARD_MAX:
+                        break  # a server that never ends its answer is told all the same
                 del self._heard[: len(keys)]
             except grpc.aio.AioRpcError as error:
                 about = {"hand_id": self._hand_id, "why": self._server.why(error)}

@@ -247,6 +247,32 @@ async def test_a_server_on_a_socket_says_things(tmp_path: Path) -> None:
         await kind.close()
 
 
+class Talking(Speaking):
+    """A server whose answer has no end."""
+
+    async def Events(
+        self, request: pb.EventsRequest, context: object
+    ) -> AsyncIterator[pb.EventsResponse]:
+        self.kept |= {key.event_id for key in request.acknowledged}
+        for number in range(100):
+            if f"e{number}" not in self.kept:
+                yield pb.EventsResponse(event_id=f"e{number}", kind="k", data=b"{}")
+        await asyncio.Event().wait()
+
+
+async def test_a_server_whose_answer_never_ends_is_told_what_is_kept_all_the_same(
+    tmp_path: Path,
+) -> None:
+    server, path = Talking(), tmp_path / "hand.sock"
+    async with serving(path, server):
+        kind = SocketType("echo", path)
+        await kind.prepare()
+        async with open_place(tmp_path / "state", more={"echo": kind}, blobs=Blobs(0.0)) as place:
+            await place.hand(type="echo")
+            await until(lambda: len(server.kept) >= 64, "it was not told what is kept")
+        await kind.close()
+
+
 async def test_what_the_owner_strikes_out_is_struck_out_of_what_a_hand_says(
     journal: Journal,
 ) -> None:
