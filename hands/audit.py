@@ -29,6 +29,8 @@ FILES = 16
 """Older files that are kept."""
 _WAITING_MAX = 10_000
 """Lines that wait for a disk; more are counted only."""
+_TEXT_MAX = 1024
+"""Characters of each text in a line: who is refused could else fill all files with one."""
 _SYSLOG = b"<86>carpal-hand: "
 """Facility authpriv, level info."""
 
@@ -125,7 +127,7 @@ class Audit:
             return
         head, lines = self._noted.head, []
         for time, what, more in facts:
-            text, head = line(head, time, what, more)
+            text, head = line(head, time, what, {name: _shown(each) for name, each in more.items()})
             lines.append(text)
         data = b"".join(lines)
         before = os.fstat(self._handle).st_size
@@ -226,6 +228,11 @@ class Audit:
                 self._copies = None
             about = {"syslog": self.syslog, "why": error.strerror}
             log.warning("a line of the audit did not reach syslog", extra=about)
+
+
+def _shown(value: Any) -> Any:
+    """Of a text that others chose no more than a line holds."""
+    return value[:_TEXT_MAX] if isinstance(value, str) else value
 
 
 def refusal(error: CarpalError) -> dict[str, str]:

@@ -324,6 +324,8 @@ class Left:
     problem: str = ""
     """Why, when that was not its own end."""
     said: str = ""
+    theirs: bool = True
+    """It is the hand's own word, which may hold what was typed or seen: for the person alone."""
 
 
 class Inside(Protocol):
@@ -354,7 +356,7 @@ class Enterable(Protocol):
 
 
 class EnterFailed(Exception):
-    """A person could not be let in; says why."""
+    """A person could not be let in; says why, in the hand's own words maybe."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,9 +210,10 @@ class Gate:
         return f" (limits.{limit} in {policy.file})" if limit in policy.limits else ""
 
     def error(self, error: CarpalError) -> CarpalError:
-        """A refusal as it may leave."""
+        """A refusal as it may leave: a hand type words some of them, and names their fields."""
         if self.redactor:
             error.message = self.redactor.text(error.message)
+            error.fields = {key: self.redactor.text(text) for key, text in error.fields.items()}
         return error
 
     def text(self, text: str) -> str:
@@ -230,6 +231,7 @@ class Gate:
             change.path = self.text(change.path)
         for attached in passed.attachments:
             attached.name = self.text(attached.name)
+            attached.media_type = self.text(attached.media_type)
             if self.redactor.finds(attached.data):
                 attached.data = b""
         return passed
@@ -244,6 +246,7 @@ class Gate:
             passed.progress.message = self.text(step.progress.message)
         else:
             passed.result.note = self.text(step.result.note)
+            passed.result.not_enforced[:] = map(self.text, step.result.not_enforced)
         return passed
 
     def content_check(self) -> Callable[[IO[bytes]], None] | None:

@@ -67,16 +67,19 @@ class Redactor:
 
         Where it says that its middle was left out, what could be half a match is one.
         """
-        gap = _GAP.search(text)
-        if gap is None:
-            return self._marked(text)
-        return (
-            self._marked(text[: gap.start()].removesuffix("\n"), after=True)
-            + ("\n" if text[: gap.start()].endswith("\n") else "")
-            + gap.group()
-            + ("\n" if text[gap.end() :].startswith("\n") else "")
-            + self._marked(text[gap.end() :].removeprefix("\n"), before=True)
-        )
+        parts, at, before = [], 0, False
+        for gap in _GAP.finditer(text):
+            piece = text[at : gap.start()]
+            parts += [self._beside(piece, before=before, after=True), gap.group()]
+            at, before = gap.end(), True
+        return "".join((*parts, self._beside(text[at:], before=before, after=False)))
+
+    def _beside(self, piece: str, *, before: bool, after: bool) -> str:
+        """What is between two gaps, whose own lines' ends are no part of it."""
+        first = "\n" if before and piece.startswith("\n") else ""
+        piece = piece.removeprefix(first)
+        last = "\n" if after and piece.endswith("\n") else ""
+        return first + self._marked(piece.removesuffix(last), before=before, after=after) + last
 
     def finds(self, data: bytes) -> bool:
         """Whether there is anything to strike out."""
@@ -101,23 +104,24 @@ class Stream:
     """
 
     def __init__(self, redactor: Redactor) -> None:
-        self._redactor = redactor
+        self.redactor = redactor
+        """May be another later."""
         self._before = b""
         self._held = b""
 
     def feed(self, data: bytes) -> bytes:
         """What may go on now."""
         whole = self._before + self._held + data
-        at, end = len(self._before), self._redactor.open_from(whole)
+        at, end = len(self._before), self.redactor.open_from(whole)
         end = max(end, at)
-        masked = self._redactor.masked(whole)[at:end]
-        self._before = whole[max(0, end - self._redactor.context) : end]
+        masked = self.redactor.masked(whole)[at:end]
+        self._before = whole[max(0, end - self.redactor.context) : end]
         self._held = whole[end:]
         return masked
 
     def end(self) -> bytes:
         """The rest: nothing follows it."""
-        masked = self._redactor.masked(self._before + self._held)[len(self._before) :]
+        masked = self.redactor.masked(self._before + self._held)[len(self._before) :]
         self._before = self._held = b""
         return masked
 

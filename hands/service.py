@@ -77,7 +77,9 @@ class HandService:
 
     async def probe(self, request: pb.ProbeRequest) -> pb.ProbeResponse:
         """Whether a type can provision now."""
-        return describe.health(await self._type(request.type).probe())
+        health = describe.health(await self._type(request.type).probe())
+        health.reason = self.gate.text(health.reason)
+        return health
 
     async def list_hands(self, request: pb.ListHandsRequest) -> pb.ListHandsResponse:
         """Live and lost hands, all or one session's."""
@@ -265,6 +267,7 @@ class HandService:
         if self._hands.keepers.get(row.hand_id) is not keeper:  # released meanwhile
             raise _gone(row)
         saved = await self._hands.saves.save(keeper, request.driver.session_id, save_id)
+        saved.name = self.gate.text(saved.name)
         yield pb.SaveResponse(saved=saved)
 
     # What hands say.

@@ -19,7 +19,7 @@ from carpal.v1 import orchestrator_pb2 as pb
 from hands.attach import AttachStream
 from hands.contract import EnterFailed, HandLost, Inside, Left, MountFailed
 from hands.gate import Gate
-from hands.redact import Redactor, Stream
+from hands.redact import Stream
 from hands.tunnels import Tunnel
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,8 @@ _BEGIN_LIMIT = 30.0
 """Seconds for the brain to write in the log that the person is there."""
 _END_LIMIT = 10.0
 """Seconds for the brain to take the last of it."""
+FAILED = "it failed, and why was told to the person alone"
+"""Why a tunnel ended, where a hand words that."""
 
 
 async def carry(
@@ -48,8 +50,8 @@ async def carry(
                     return
                 opened = hand_pb2.TunnelOpened(running_call_ids=tunnel.running)
                 await _write(stream, hand_pb2.TunnelResponse(opened=opened))
-                left = await _serve(stream, person, tunnel, gate.redactor)
-                tunnel.because = left.problem or "they left"
+                left = await _serve(stream, person, tunnel, gate)
+                tunnel.because = gate.text(_because(left))
                 end = hand_pb2.TunnelEnd(
                     exit_code=left.exit_code,
                     problem=gate.text(left.problem),
@@ -128,7 +130,14 @@ async def _reading(stream: AttachStream) -> AsyncIterator[_Person]:
         await asyncio.wait({reading})
 
 
-async def _serve(stream: AttachStream, person: _Person, tunnel: Tunnel, redactor: Redactor) -> Left:
+def _because(left: Left) -> str:
+    """For logs, which say nothing of what was typed or seen: a hand's words may be that."""
+    if not left.problem:
+        return "they left"
+    return FAILED if left.theirs else left.problem
+
+
+async def _serve(stream: AttachStream, person: _Person, tunnel: Tunnel, gate: Gate) -> Left:
     """Until either end is done. Once it is told that it is over, nobody is in the hand."""
     if not tunnel.connects:
         while (said := await person.next()) is not None and not said.HasField("end"):
@@ -136,15 +145,17 @@ async def _serve(stream: AttachStream, person: _Person, tunnel: Tunnel, redactor
         return Left()
     try:
         async with tunnel.enter() as inside:
-            return await _pump(stream, person, tunnel, inside, redactor)
-    except (EnterFailed, HandLost, MountFailed, OSError) as error:
+            return await _pump(stream, person, tunnel, inside, gate)
+    except HandLost as error:
+        return Left(problem=str(error), theirs=False)
+    except (EnterFailed, MountFailed, OSError) as error:
         return Left(problem=str(error))
 
 
 async def _pump(
-    stream: AttachStream, person: _Person, tunnel: Tunnel, inside: Inside, redactor: Redactor
+    stream: AttachStream, person: _Person, tunnel: Tunnel, inside: Inside, gate: Gate
 ) -> Left:
-    taking = asyncio.create_task(_take(stream, tunnel, inside, redactor))
+    taking = asyncio.create_task(_take(stream, tunnel, inside, gate))
     giving = asyncio.create_task(_give(person, tunnel, inside))
     going = asyncio.create_task(person.gone.wait())
     tasks = {taking, giving, going}
@@ -154,16 +165,16 @@ async def _pump(
             return taking.result()
         if giving.done():
             giving.result()
-        return Left(problem="the person's stream ended")
+        return Left(problem="the person's stream ended", theirs=False)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
 
 
-async def _take(stream: AttachStream, tunnel: Tunnel, inside: Inside, redactor: Redactor) -> Left:
-    """What the hand gives, to its end; the owner's patterns are masked in it."""
-    masking = {False: Stream(redactor), True: Stream(redactor)} if redactor else {}
+async def _take(stream: AttachStream, tunnel: Tunnel, inside: Inside, gate: Gate) -> Left:
+    """What the hand gives, to its end; the owner's patterns, as they are now, are masked in it."""
+    masking = {False: Stream(gate.redactor), True: Stream(gate.redactor)}
 
     async def write(data: bytes, *, error: bool) -> None:
         tunnel.out_bytes += len(data)
@@ -175,16 +186,17 @@ async def _take(stream: AttachStream, tunnel: Tunnel, inside: Inside, redactor: 
         await _write(stream, response)
 
     while not isinstance(came := await inside.take(CHUNK), Left):
-        data = came.data
-        if masked := masking.get(came.error):
-            data = masked.feed(data) if data else masked.end()
-            if not data and came.data:
-                continue  # it may become a match
-            if data and not came.data:
-                await write(data, error=came.error)
-                data = b""
+        masked = masking[came.error]
+        masked.redactor = gate.redactor
+        data = masked.feed(came.data) if came.data else masked.end()
+        if not data and came.data:
+            continue  # it may become a match
+        if data and not came.data:
+            await write(data, error=came.error)
+            data = b""
         await write(data, error=came.error)
     for error, masked in masking.items():
+        masked.redactor = gate.redactor
         if rest := masked.end():
             await write(rest, error=error)
     return came

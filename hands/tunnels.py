@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 TUNNELS = 64
 """At once, connections of forwarded ports among them: each has a stream on the link."""
 CAPABILITY = "tunnel"
+_NAME_MAX = 1024
+"""Characters of who a person is, and of what their session calls the hand: both are kept."""
 
 
 class Tunnel:
@@ -125,6 +127,9 @@ class Tunnels:
         hand_id = check_id(opening.hand_id, "hand_id")
         options = tunnel_options.read(opening.kind, opening.options)
         entrance = Entrance(tunnel_id, tunnel_options.kind_of(opening.kind), options)
+        for name in ("operator", "hand"):
+            if len(getattr(opening, name)) > _NAME_MAX:
+                raise invalid(name, f"has more than {_NAME_MAX} characters")
         if opening.workspace != self._workspace:
             raise refuse(
                 Reason.POLICY_FORBIDS,

@@ -17,6 +17,8 @@ from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
 
 M = TypeVar("M")
+FAILED = "it failed, and why was told to the person alone"
+"""Of a tunnel: a log says nothing of what was typed or seen, and a hand's words may be that."""
 
 
 class Passage(Generic[M]):
@@ -135,7 +137,7 @@ class Meeting:
             await self.back.put(message.tunnel)
             if message.tunnel.HasField("end"):
                 self.complete = True
-                self.because = message.tunnel.end.problem or "they left"
+                self.because = FAILED if message.tunnel.end.problem else "they left"
                 self.layer = Layer.HAND if message.tunnel.end.problem else None
                 self.back.end()
                 return

@@ -143,9 +143,9 @@ class Connected:
             return Bytes(b"".join(pieces), error=kind == frames.ERROR)
         except ConnectionError:
             why = self._lost.result() if self._lost.done() else "its process in the hand was killed"
-            return Left(problem=why)
+            return Left(problem=why, theirs=False)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            return Left(problem=f"what the hand said is not understood: {error}")
+            return Left(problem=f"what the hand said is not understood: {error}", theirs=False)
 
 
 def _left(data: bytes) -> Left:

@@ -281,3 +281,9 @@ async def test_what_ended_is_written_a_moment_later_many_in_one_write(audit: Aud
     assert audit.files.log.stat().st_size == size
     audit.write("call", call="c50")
     assert whats(audit.files.folder) == ["call", *["ended"] * 50, "call"]
+
+
+def test_of_a_text_that_others_chose_a_line_holds_so_much(audit: Audit) -> None:
+    audit.write("entered", operator="o" * 1_000_000)
+    assert audit.files.log.stat().st_size < 2000
+    assert problems(audit.files.folder) == []

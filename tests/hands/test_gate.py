@@ -9,16 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from grpc_status import rpc_status
 
-from carpal.errors import CarpalError
+from carpal.errors import CarpalError, from_status, invalid, to_status
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
+from carpal.v1 import orchestrator_pb2
+from hands import dispatch
 from hands.audit import Audit
 from hands.audit_files import AuditFiles
 from hands.blobs import Blobs
 from hands.builtin.process import ProcessType
+from hands.builtin.socket import SocketType
 from hands.gate import Gate, Person
 from hands.policy_file import PolicyFile
+from tests.hands.hand_server import Least, serving
 from tests.hands.place import PATIENCE, Place, open_place
 from tests.hands.test_service import provision, refused
 
@@ -268,6 +273,43 @@ async def test_a_flood_of_secrets_is_masked_whole_also_what_comes_from_the_disk(
         request.output_offset = 200_003
         again = b"".join(each.output.data for each in await place.steps(request))
         assert again == data[200_003:]
+
+
+class Telling(Least):
+    """A hand server that says a key wherever it may say anything."""
+
+    async def Probe(self, request: pb.ProbeRequest, context: object) -> pb.ProbeResponse:
+        return pb.ProbeResponse(state=pb.PROBE_STATE_BROKEN, reason=f"no {KEY}")
+
+    async def Provision(
+        self, request: pb.ProvisionRequest, context: Any
+    ) -> AsyncIterator[pb.ProvisionResponse]:
+        if request.hand_id == "bad":
+            details = to_status(invalid(f"config.{KEY}", "is not known"))
+            await context.abort_with_status(rpc_status.to_status(details))
+        yield pb.ProvisionResponse(progress=pb.ProvisionProgress(message=KEY))
+        told = pb.ProvisionResult(note=KEY, not_enforced=[f"{KEY} is open"])
+        yield pb.ProvisionResponse(result=told)
+
+
+async def test_no_word_of_a_hand_type_leaves_with_a_pattern_in_it(
+    owner: Owner, tmp_path: Path
+) -> None:
+    owner.says("redact = ['AKIA[A-Z0-9]{16}']")
+    at = tmp_path / "hand.sock"
+    async with (
+        serving(at, Telling()),
+        owner.place(more={"echo": SocketType("echo", at)}) as place,
+    ):
+        health = await place.service.probe(pb.ProbeRequest(type="echo"))
+        assert health.reason == "no [redacted]"
+        steps = [each async for each in place.service.provision(provision(place, "h", type="echo"))]
+        assert KEY not in str(steps)
+        assert list(steps[-1].result.not_enforced) == ["[redacted] is open"]
+        asked = orchestrator_pb2.Request(provision=provision(place, "bad", type="echo"))
+        replies = [each async for each in dispatch.answer(place.service, asked)]
+        assert from_status(replies[-1].status).reason is Reason.INVALID_FIELD
+        assert KEY.encode() not in b"".join(each.SerializeToString() for each in replies)
 
 
 async def test_a_pattern_that_came_later_holds_for_what_has_not_left(owner: Owner) -> None:

@@ -140,3 +140,10 @@ def test_no_output_makes_the_search_take_long(kind: str) -> None:
     hard.masked(data)
     hard.open_from(data)
     assert time.monotonic() - began < AT_ONCE
+
+
+def test_beside_each_of_many_gaps_what_could_be_half_a_match_is_struck_out() -> None:
+    text = "a log: [1 bytes omitted] of AKIAABCDEF\n[100 bytes omitted]\nGHIJKLMNOP end"
+    assert redactor(KEY).text(text) == (
+        f"a log: [1 bytes omitted] of {MARK}\n[100 bytes omitted]\n{MARK} end"
+    )

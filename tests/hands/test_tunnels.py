@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from brain.daemons.meeting import Meeting
+from brain.daemons.meeting import FAILED, Meeting
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
+from hands.audit_files import AuditFiles
 from hands.gate import Gate
 from hands.inside import tree
 from hands.policy_file import PolicyFile
@@ -110,6 +111,33 @@ async def test_a_person_is_refused_by_what_is_wrong_and_calls_go_on(
     ):
         assert (await refused(asked, wish)).reason is reason, wish
     assert await listed(asked) == []
+
+
+async def test_what_a_hand_words_is_for_the_person_and_in_no_log(
+    machine: Machine, asked: Asked
+) -> None:
+    wish = opening("c", "forward", within="t", options={"port": 1})
+    async with inside(asked, opening("t", "forward")):
+        async with inside(asked, wish) as meeting:
+            _, _, end = await to_the_end(meeting)
+            assert "nothing answers at port 1" in end.problem
+        assert meeting.because == FAILED
+
+    def left() -> list[str]:
+        told = [json.loads(text) for _, text in AuditFiles(machine.files.folder).lines()]
+        return [each["because"] for each in told if each["what"] == "left"]
+
+    await until(lambda: len(left()) == 2, "both are in the audit")
+    assert FAILED in left()
+    assert "port 1" not in str(left())
+
+
+async def test_who_a_person_is_takes_no_more_room_than_a_name(
+    machine: Machine, asked: Asked
+) -> None:
+    for more in ({"operator": "o" * 5000}, {"hand": "h" * 5000}):
+        error = await refused(asked, opening("t", **more))
+        assert (error.reason, error.fields["field"]) == (Reason.INVALID_FIELD, next(iter(more)))
 
 
 async def test_nothing_happens_in_a_hand_before_the_log_has_it(
