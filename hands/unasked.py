@@ -221,6 +221,9 @@ def _passed(value: Any, passed: Callable[[str], str]) -> Any:
             return [_passed(each, passed) for each in value]
         case dict():
             return {passed(key): _passed(each, passed) for key, each in value.items()}
+        case int() | float():
+            written = json.dumps(value)
+            return value if (told := passed(written)) == written else told
     return value
 
 

@@ -26,6 +26,8 @@ _GRACE = 2.0
 _RELEASE = 10.0
 _HEARD_MAX = 64
 """Events after which the server is told that they were heard, and asked again."""
+_ID_MAX = 128
+"""Characters of an event's id."""
 _ASK_AGAIN = 0.5
 """Seconds between questions for what the server says unasked."""
 
@@ -115,9 +117,11 @@ class SocketHand:
             request = pb.EventsRequest(hand_ids=[self._hand_id], acknowledged=keys)
             stream = self._server.stub.Events(request)
             try:
+                said_now = 0
                 async for said in stream:
                     yield socket_said.event(said)
-                    if len(self._heard) >= len(keys) + _HEARD_MAX:
+                    said_now += 1
+                    if said_now >= _HEARD_MAX:
                         break  # a server that never ends its answer is told all the same
                 del self._heard[: len(keys)]
             except grpc.aio.AioRpcError as error:
@@ -131,7 +135,8 @@ class SocketHand:
 
     async def heard(self, event_id: str) -> None:
         """The server is told with the next question."""
-        self._heard.append(event_id)
+        if len(event_id) <= _ID_MAX:  # else it was no event, and all of it is kept until told
+            self._heard.append(event_id)
 
     async def contact(self) -> None:
         """The orphan deadline starts over."""

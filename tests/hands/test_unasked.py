@@ -15,6 +15,8 @@ from hands.blobs import Blobs
 from hands.builtin.socket import SocketType
 from hands.contract import Event
 from hands.journal import Journal
+from hands.redact import Redactor
+from hands.redact_pattern import parse
 from hands.unasked import Row, Unasked
 from tests.hands.hand_server import Replaying, serving
 from tests.hands.place import PATIENCE, Place, open_place, until
@@ -281,3 +283,38 @@ async def test_what_the_owner_strikes_out_is_struck_out_of_what_a_hand_says(
     (row,) = await unasked.more([], 0.0)
     message = row.message(["s"], lambda text: text.replace("hunter2", "***"))
     assert message.data == b'{"a": [{"token": "***"}], "n": 3}'
+
+
+async def test_a_number_is_struck_out_of_what_a_hand_says_as_its_digits_are(
+    journal: Journal,
+) -> None:
+    unasked = Unasked(journal)
+    unasked.take("h", event("e", card=4111111111111111, n=3, yes=True, none=None))
+    (row,) = await unasked.more([], 0.0)
+    message = row.message(["s"], Redactor([parse(r"\d{12,16}")]).text)
+    assert message.data == b'{"card": "[redacted]", "n": 3, "yes": true, "none": null}'
+
+
+async def test_of_a_server_whose_ids_are_huge_none_is_kept_and_the_next_event_is_heard(
+    tmp_path: Path,
+) -> None:
+    class Huge(Speaking):
+        async def Events(
+            self, request: pb.EventsRequest, context: object
+        ) -> AsyncIterator[pb.EventsResponse]:
+            assert request.ByteSize() < 64 * 1024
+            if request.acknowledged:
+                self.kept.update(each.event_id for each in request.acknowledged)
+                return
+            for _ in range(3):
+                yield pb.EventsResponse(event_id="i" * 2_000_000, kind="k", data=b"{}")
+            yield pb.EventsResponse(event_id="e1", kind="k", data=b"{}")
+
+    server, path = Huge(), tmp_path / "hand.sock"
+    async with serving(path, server):
+        kind = SocketType("echo", path)
+        await kind.prepare()
+        async with open_place(tmp_path / "state", more={"echo": kind}, blobs=Blobs(0.0)) as place:
+            await place.hand(type="echo")
+            await until(lambda: server.kept == {"e1"}, "it was not told what is kept")
+        await kind.close()
