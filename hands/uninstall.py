@@ -51,6 +51,8 @@ class Uninstall:
             with self._files.only_process():
                 asyncio.run(self._end_hands(now=now))
             self._revoke()
+        else:
+            self._say(f"there is no {self._files.folder}: if it is elsewhere, give --state-dir")
         self._remove()
 
     def _drain(self, limit: float, *, now: bool) -> None:
