@@ -264,9 +264,12 @@ def _given_token() -> Token | None:
     """The one that a service manager hands over, as the unit of `carpal hand install` has it do."""
     path = Path(os.environ.get("CREDENTIALS_DIRECTORY") or "/nonexistent", "token")
     try:
-        text = path.read_text()
+        with path.open(encoding="utf-8") as file:
+            text = file.read(TOKEN_MAX)
     except OSError:
         return None
+    except UnicodeDecodeError:
+        raise refuse(Reason.TOKEN_MALFORMED, "the token is not text") from None
     return None if text.strip() in ("", "none") else parse_token(text.strip())
 
 

@@ -74,7 +74,7 @@ def take(workspace: Workspace, path: str, name: str, source: unpack.Source) -> s
     unpack.folders(workspace, parent)
     above = unpack.parent_of(workspace, parent)
     try:
-        said = unpack.archive(workspace, str(PurePosixPath(parent, aside)), source)
+        said = unpack.archive(workspace, str(PurePosixPath(parent, aside)), source, TOP)
         _put(above, aside, last)
     finally:
         with suppress(OSError):

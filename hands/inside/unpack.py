@@ -42,9 +42,12 @@ def file(workspace: Workspace, path: str, source: Source) -> str:
     return f"{path}: {counted(written, 'byte')}"
 
 
-def archive(workspace: Workspace, path: str, source: Source) -> str:
-    """Unpack a tar, compressed or not, into a folder; says how much it was. Raises ToolError."""
-    unpacking = _Unpacking(workspace, path)
+def archive(workspace: Workspace, path: str, source: Source, top: str = "") -> str:
+    """Unpack a tar, compressed or not, into a folder; says how much it was. Raises ToolError.
+
+    `top` is a folder of the archive's that will be moved: no link in it leads out of that.
+    """
+    unpacking = _Unpacking(workspace, path, top)
     try:
         bounded: Any = _Bounded(source)  # it only reads from it, which the stubs do not say
         with tarfile.open(fileobj=bounded, mode="r|*", tarinfo=_Member) as tar:
@@ -103,7 +106,8 @@ class _Bounded:
 class _Unpacking:
     """One archive on its way into one folder."""
 
-    def __init__(self, workspace: Workspace, path: str) -> None:
+    def __init__(self, workspace: Workspace, path: str, top: str = "") -> None:
+        self._top = f"{top}/" if top else ""
         self.entries = 0
         self.size = 0
         self._workspace = workspace
@@ -133,7 +137,7 @@ class _Unpacking:
             if written != member.size:
                 raise ToolError(f"the archive ends in the middle of {name}")
         elif member.issym():
-            _link(self._workspace, path, inside(name, member.linkname))
+            _link(self._workspace, path, inside(name.removeprefix(self._top), member.linkname))
         else:
             raise ToolError(
                 f"{name} is {_kind(member)}; only files, folders and symlinks are taken"

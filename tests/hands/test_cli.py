@@ -110,6 +110,8 @@ def test_a_token_that_a_service_manager_hands_over_is_used_and_none_is_no_token(
         ).stderr  # fmt: skip
 
     assert "this machine is not enrolled" in said()
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+    assert said() == "carpal: the token is not text: paste the whole line again\n"
     (tmp_path / "token").write_text("carpal1.not-whole\n")
     assert "token" in said()
     assert "not enrolled" not in said()

@@ -50,6 +50,8 @@ HOSTILE = {
     "nothing": [],
     "symlink": [_member("it", tarfile.SYMTYPE, "/etc")],
     "symlink out": [_TOP, _member("it/l", tarfile.SYMTYPE, "../../..")],
+    "symlink beside itself": [_TOP, _member("it/l", tarfile.SYMTYPE, "../.ssh/config")],
+    "symlink to above itself": [_TOP, _member("it/d/l", tarfile.SYMTYPE, "../..")],
     "through a symlink": [
         _TOP,
         _member("it/l", tarfile.SYMTYPE, "."),
