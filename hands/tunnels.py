@@ -34,7 +34,7 @@ class Tunnel:
 
     def __init__(self, opening: pb.TunnelOpen, entrance: Entrance, keeper: Keeper) -> None:
         self.opening = opening
-        self.because = "its link ended"
+        self.because = "its link or the person's command ended"
         """Why it is over, once it is."""
         self.in_bytes = self.out_bytes = 0
         """What the person sent, and got."""
