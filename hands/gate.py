@@ -116,7 +116,7 @@ class Gate:
         policy.check_type(type_name)
         isolated = "isolated" in description.capabilities
         folder = order.config.get("workspace")  # of any type: what has that name is the machine's
-        real = os.path.realpath(folder) if isinstance(folder, str) else ""
+        real = _real(folder) if isinstance(folder, str) else ""
         policy.check_config(type_name, order.config, real, isolated=isolated)
         policy.check_mounts(mounted)
         given = request.HasField("orphan_deadline")
@@ -296,6 +296,14 @@ class Gate:
     def _write(self, what: str, **facts: Any) -> None:
         if self._audit is not None:
             self._audit.write(what, **facts)
+
+
+def _real(path: str) -> str:
+    """The path with its symlinks followed; empty for what is no path, which no folder allows."""
+    try:
+        return os.path.realpath(path)
+    except ValueError:  # a NUL in it, or half of a surrogate pair
+        return ""
 
 
 def audited(folder: Path, file: PolicyFile) -> Gate:

@@ -209,6 +209,6 @@ NOTHING_SAID = Policy()
 
 def check_absolute(path: str, what: str) -> str:
     """An absolute path in its plain form. INVALID_FIELD."""
-    if not path.startswith("/") or ".." in path.split("/"):
+    if not path.startswith("/") or ".." in path.split("/") or "\0" in path:
         raise invalid(what, f"{path!r} is not an absolute path without '..'")
     return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))

@@ -96,6 +96,20 @@ async def test_a_hand_that_the_policy_forbids_is_not_made_and_the_refusal_names_
         assert not owner.told("provision")
 
 
+@pytest.mark.parametrize("path", ["/tmp/x\0y", "/tmp/\ud800"])
+async def test_what_is_no_path_is_refused_as_that_and_the_audit_has_it(
+    owner: Owner, path: str
+) -> None:
+    config = json.dumps({"workspace": path}).encode()
+    async with owner.place() as place:
+        error = await refused(place.service.provision(provision(place, "h", config=config)))
+        assert error.reason is Reason.INVALID_FIELD
+        owner.says('folders = ["/tmp"]')
+        error = await refused(place.service.provision(provision(place, "h2", config=config)))
+        forbidden(error, "folders", owner)
+    assert [each["hand"] for each in owner.told("refused")] == ["h", "h2"]
+
+
 async def test_a_link_in_an_allowed_folder_leads_nowhere_else(owner: Owner, tmp_path: Path) -> None:
     (tmp_path / "free").mkdir()
     (tmp_path / "free/away").symlink_to("/etc")
