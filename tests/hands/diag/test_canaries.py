@@ -66,7 +66,7 @@ def members(path: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=["short", "escaped", "words", "chance"])
 async def test_no_canary_in_keys_tokens_settings_environment_log_or_journal_is_in_any_member(
     tmp_path: Path, lone: Lone, shape: str
 ) -> None:
