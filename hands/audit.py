@@ -19,7 +19,7 @@ from typing import Any
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from hands.audit_chain import GENESIS, Head, line, record_of
-from hands.audit_files import AuditFiles, Noted, tail_of
+from hands.audit_files import AuditFiles, Noted, open_regular, tail_of
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class Audit:
         self._noted = noted
         try:
             if self._note_handle < 0:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
                 self._note_handle = os.open(self.files.head, flags, 0o600)
             os.pwrite(self._note_handle, noted.encoded(), 0)
         except OSError as error:  # the lines are there; only a cut of their end would not show
@@ -251,16 +251,13 @@ def _same(handle: int, path: Path) -> bool:
 
 
 def _end_of(path: Path) -> Head | None:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return tail_of(handle).head
-    finally:
-        os.close(handle)
+    with open_regular(path) as file:
+        return tail_of(file.fileno()).head
 
 
 def _first_of(path: Path) -> int:
     """The number of a file's first line; 0 when it has none."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         record = record_of(file.readline(64 * 1024).rstrip(b"\n"))
     return int(record["n"]) if record else 0
 

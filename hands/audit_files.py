@@ -5,17 +5,20 @@ line, and the next one begins with a line that has the hash before it. `audit.he
 line is the last: what is cut off the end shows against it.
 """
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from hands.audit_chain import GENESIS, Head, Problem, Verifier, head_of
 
 _LAST = 64 * 1024
-"""Bytes that hold the last line, whatever it is."""
+"""Bytes that hold the last line, whatever it is; behind it a power cut may leave any number."""
 _HEAD_SIZE = 160
 """Bytes of the note: as many each time, so that a full disk has room for the next."""
 
@@ -56,7 +59,7 @@ class AuditFiles:
 
     def older(self) -> list[Path]:
         """Files that are full, the oldest first."""
-        return sorted(self.folder.glob("audit-*.log"))
+        return sorted(each for each in self.folder.glob("audit-*.log") if each.is_file())
 
     def older_name(self, first: int) -> Path:
         """Of a file whose first line has that number."""
@@ -65,14 +68,16 @@ class AuditFiles:
     def noted(self) -> Noted:
         """The note; of none, or one that was damaged, that nothing was written."""
         with suppress(OSError, ValueError, KeyError, TypeError):
-            said = json.loads(self.head.read_bytes())
+            # What is there may be a pipe by now, which must not be waited for.
+            with open_regular(self.head) as file:
+                said = json.loads(file.read(_HEAD_SIZE))
             return Noted(Head(int(said["n"]), str(said["hash"])), int(said["first"]))
         return Noted()
 
     def lines(self) -> Iterator[tuple[str, bytes]]:
         """All whole lines, the oldest first, and where each is."""
         for path in (*self.older(), self.log):
-            with suppress(FileNotFoundError), path.open("rb") as file:
+            with suppress(FileNotFoundError), open_regular(path) as file:
                 for number, text in enumerate(file, 1):
                     if text.endswith(b"\n"):
                         yield f"{path.name}, line {number}", text[:-1]
@@ -106,11 +111,24 @@ class AuditFiles:
         return verifier, problems
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """A file, to be read. Raises OSError, also for what is none."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise FileNotFoundError(errno.ENOENT, "is no file", str(path))
+    return os.fdopen(handle, "rb")
+
+
 def tail_of(handle: int) -> Tail:
     """How an open file ends. Raises OSError."""
-    size = os.fstat(handle).st_size
-    begin = max(0, size - _LAST)
-    data = os.pread(handle, size - begin, begin)
-    end = data.rfind(b"\n") + 1
+    size, kept = os.fstat(handle).st_size, _LAST
+    while True:
+        begin = max(0, size - kept)
+        data = os.pread(handle, size - begin, begin)
+        end = data.rfind(b"\n") + 1
+        if begin == 0 or b"\n" in data[: max(end - 1, 0)]:
+            break
+        kept *= 2
     text = data[data.rfind(b"\n", 0, max(end - 1, 0)) + 1 : max(end - 1, 0)]
     return Tail(head_of(text) if end else None, begin + end, data[end:])

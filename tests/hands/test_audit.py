@@ -1,6 +1,7 @@
 """The audit: chained, whole after whatever death, and no step taken that it does not have."""
 
 import json
+import os
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -287,3 +288,33 @@ def test_of_a_text_that_others_chose_a_line_holds_so_much(audit: Audit) -> None:
     audit.write("entered", operator="o" * 1_000_000)
     assert audit.files.log.stat().st_size < 2000
     assert problems(audit.files.folder) == []
+
+
+@pytest.mark.parametrize("size", [100, 70_000, 300_000])
+def test_of_zeros_that_a_power_cut_left_nothing_stays_and_what_follows_is_whole(
+    tmp_path: Path, size: int
+) -> None:
+    audit = Audit(tmp_path)
+    audit.write("call", call="c0")
+    audit.close()
+    with audit.files.log.open("ab") as file:
+        file.write(bytes(size))
+    again = Audit(tmp_path)
+    again.write("call", call="c1")
+    again.close()
+    assert whats(tmp_path) == ["call", "torn", "call"]
+    assert problems(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["audit.head", "audit-000000000009.log"])
+def test_a_pipe_in_the_place_of_a_file_holds_nothing_up(tmp_path: Path, name: str) -> None:
+    audit = Audit(tmp_path)
+    audit.write("call", call="c0")
+    audit.close()
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    again = Audit(tmp_path)
+    again.write("call", call="c1")
+    again.close()
+    assert whats(tmp_path) == ["call", "call"]
+    assert problems(tmp_path) == []
