@@ -104,6 +104,8 @@ def main() -> NoReturn:
 
 def _explain(raised: Exception) -> int:
     error = only_error(raised)
+    if isinstance(error, ImportError):
+        error = _library_missing(error)
     if isinstance(error, CarpalError):
         click.echo(f"carpal: {error}", err=True)
         return error.exit_code
@@ -115,3 +117,13 @@ def _explain(raised: Exception) -> int:
         err=True,
     )
     return 1
+
+
+def _library_missing(error: ImportError) -> Exception:
+    """What is to be said where a bare system lacks what a package's compiled part needs."""
+    library, found, _ = str(error).partition(": cannot open shared object file")
+    if not found:
+        return error
+    package = {"libstdc++.so.6": "libstdc++6"}.get(library)
+    install = f"apt-get install {package}" if package else "install the package that holds it"
+    return refuse(Reason.EXTRA_MISSING, f"this system has no library {library}", action=install)

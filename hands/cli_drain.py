@@ -80,7 +80,7 @@ def wait_for_none(
             return True
         if clock() >= ends:
             click.echo(
-                f"the time is over and {now}: wait again, or end them: `carpal hand stop --all`",
+                f"the time is over and {now}: wait again, or end the sessions that have them",
                 err=True,
             )
             return False

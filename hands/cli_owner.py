@@ -108,8 +108,4 @@ def tail(state_dir: Path | None, config_file: Path | None, lines: int, as_json: 
 def _folder(state_dir: Path | None, config_file: Path | None) -> Path:
     from hands.files import HandFiles
 
-    folder = HandFiles(settings_of(state_dir, config_file).state_dir).folder
-    if not folder.exists():  # else the audit of a folder that was mistyped would hold
-        action = "give the daemon's --state-dir"
-        raise refuse(Reason.CONFIG_INVALID, f"there is no {folder}, so no audit", action=action)
-    return folder
+    return HandFiles(settings_of(state_dir, config_file).state_dir).folder

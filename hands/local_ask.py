@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hands.local import short
 
 _LIMIT = 8.0
 """Seconds for a whole answer: the daemon takes up to five itself, and says so."""
+_CREDENTIALS = struct.Struct("3i")
 _MOST = 4 * 1024 * 1024
 """Bytes of an answer."""
 
@@ -62,6 +64,22 @@ def exchange(folder: Path, path: str, row: Mapping[str, Any] | None = None) -> t
         ) from None
     finally:
         asking.close()
+
+
+def pid(folder: Path) -> int:
+    """The process that answers there, as this machine counts; the daemon's own word counts as its
+    namespace does. 0 when it is not to be seen from here. UNREACHABLE when none answers.
+    """
+    asking = _Connection(folder)
+    try:
+        asking.connect()
+        raw = asking.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    except OSError as error:
+        raise _silent(f"no daemon answers on {folder}: {error.strerror}", "start it") from None
+    finally:
+        asking.close()
+    found: int = _CREDENTIALS.unpack(raw)[0]
+    return found
 
 
 class _Connection(http.client.HTTPConnection):

@@ -21,7 +21,6 @@ from hands.redact import Redactor
 LIMITS = ("memory_bytes", "disk_bytes", "processes", "cpus")
 """Of a hand, each at most what the owner gives one; a hand that asks for none gets that."""
 ENTRIES = ("shell", "copy", "forward", "view", "control")
-USUAL_FILE = "/etc/carpal/policy.toml"
 MOUNTS = ("blob", "tar", "text", "git")
 
 
@@ -140,7 +139,7 @@ class Policy:
             Reason.POLICY_FORBIDS,
             f"{kind} by a person is not allowed: this machine's owner wrote no policy, and without "
             "one nobody enters",
-            action=f'ask the machine\'s owner for `people = ["{kind}"]` in {USUAL_FILE}',
+            action="ask the machine's owner for a policy with `people`",
             rule="people",
         )
 
@@ -164,10 +163,10 @@ class Policy:
     def _forbids(self, rule: str, what: str, allowed: Sequence[str] | None = None) -> CarpalError:
         only = ""
         if allowed is not None:
-            only = f"; it allows {', '.join(sorted(allowed)[:8]) or 'none'}"
+            only = f" It allows {', '.join(sorted(allowed)[:8]) or 'none'}."
         return refuse(
             Reason.POLICY_FORBIDS,
-            f"{what} is not allowed by {rule} in {self.file}, the policy of this machine's owner"
+            f"{what} is not allowed by {rule} in {self.file}, the policy of this machine's owner."
             + only,
             action="ask for what it allows, or ask the machine's owner",
             rule=rule,

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
-from hands.policy import NOTHING_SAID, USUAL_FILE, Policy
+from hands.policy import NOTHING_SAID, Policy
 from hands.policy_text import read
 
 log = logging.getLogger(__name__)
 
-SYSTEM_FILE = Path(USUAL_FILE)
+SYSTEM_FILE = Path("/etc/carpal/policy.toml")
 _SIZE_MAX = 1024 * 1024
 
 

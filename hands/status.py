@@ -136,7 +136,7 @@ def is_linked(row: Mapping[str, Any]) -> bool:
 
 def text(row: Mapping[str, Any]) -> str:
     """A row for people, in one line."""
-    who = f"daemon {row['daemon_id']}" if row["daemon_id"] else "the daemon"
+    who = f"daemon {row['daemon_id'] or 'without an identity'}"
     if is_linked(row):
         room = f"{row['hands']} of {row['hands_max']} hands"
         drained = ", takes no new ones" if row["draining"] else ""

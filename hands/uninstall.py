@@ -51,8 +51,6 @@ class Uninstall:
             with self._files.only_process():
                 asyncio.run(self._end_hands(now=now))
             self._revoke()
-        else:
-            self._say(f"there is no {self._files.folder}: if it is elsewhere, give --state-dir")
         self._remove()
 
     def _drain(self, limit: float, *, now: bool) -> None:
@@ -77,13 +75,21 @@ class Uninstall:
         if self._systemd.runs and (self._units / unit.NAME).exists():
             self._systemd.call("disable", "--now", unit.NAME)
             self._say(f"stopped and disabled {unit.NAME}")
-        with suppress(CarpalError):  # none runs
-            pid = int(local_ask.ask(self._files.folder)["pid"])
-            os.kill(pid, signal.SIGTERM)
-            ends = time.monotonic() + self._config.stop_wait + _END
-            while _is_there(pid) and time.monotonic() < ends:
-                time.sleep(0.1)
-            self._say(f"stopped the daemon that ran as process {pid}")
+        try:
+            pid = local_ask.pid(self._files.folder)
+        except CarpalError:
+            return  # none runs
+        if not pid:
+            raise refuse(
+                Reason.UNAVAILABLE,
+                "the daemon runs where its process is not to be seen, in a container say",
+                action="stop it there, then run this again",
+            )
+        os.kill(pid, signal.SIGTERM)
+        ends = time.monotonic() + self._config.stop_wait + _END
+        while _is_there(pid) and time.monotonic() < ends:
+            time.sleep(0.1)
+        self._say(f"stopped the daemon that ran as process {pid}")
 
     async def _end_hands(self, *, now: bool) -> None:
         if not self._files.journal.exists():

@@ -27,7 +27,7 @@ _PACKAGES = (
     *("grpcio", "grpcio-health-checking", "grpcio-status", "protobuf", "cryptography"),
     *("click", "msgspec", "structlog", "docker"),
 )
-_SHOWN = ("state_dir", "hands_max", "reconnect_max", "sandbox", "policy", "stop_wait", "log_level")
+_SHOWN = ("state_dir", "hands_max", "reconnect_max", "sandbox", "policy")
 """Settings whose values are shown."""
 _SYSCTLS = (
     *("user/max_user_namespaces", "kernel/unprivileged_userns_clone"),

@@ -32,7 +32,7 @@ def policy(subject: Subject) -> list[Row]:
     """What the machine's owner allows, as the daemon reads it at its start."""
     found = policy_file.load(subject.settings.policy)
     if not found.file:
-        detail = f"there is no {policy_file.SYSTEM_FILE}: nobody enters a hand, all else is allowed"
+        detail = f"there is no {policy_file.SYSTEM_FILE}: the owner forbids nothing of their own"
         return [ok("policy", detail)]
     types = "any hand type" if found.types is None else ", ".join(found.types) or "no hand type"
     return [ok("policy", f"read from {found.file}: it offers {types}")]

@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 
 FOLDER = "/run/carpal"
@@ -131,7 +132,18 @@ def compile_code() -> None:
     """Have Python's compiled form of what runs inside, as far as it may be written: there it is
     read-only, and each hand would compile all of it anew.
     """
-    compileall.compile_dir(_HANDS / "inside", quiet=2)
+    for source in (_HANDS / "inside").glob("*.py"):
+        if not _is_a_packages(Path(cache_from_source(str(source)))):
+            compileall.compile_file(source, quiet=2)
+
+
+def _is_a_packages(code: Path) -> bool:
+    """Whether it stands for its source by a hash, as that in a package: nobody makes it anew."""
+    try:
+        with code.open("rb") as file:
+            return bool(int.from_bytes(file.read(8)[4:], "little") & 1)
+    except OSError:
+        return False
 
 
 def _system() -> list[str]:
