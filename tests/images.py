@@ -1,7 +1,8 @@
 """Images for the tests, made without a registry: of this machine's files, or Debian's packages.
 
 `shell` has bash and the usual small programs and no Python; `busybox` has no bash; `debian` is
-a Debian as people use it, with Python and git, built by mmdebstrap once and kept in the cache.
+a Debian as people use it, with Python, git and bubblewrap, built by mmdebstrap once and kept in
+the cache.
 """
 
 import fcntl
@@ -18,7 +19,7 @@ from typing import Any
 
 SHELL = "carpal-test/shell:1"
 BUSYBOX = "carpal-test/busybox:1"
-DEBIAN = "carpal-test/debian:1"
+DEBIAN = "carpal-test/debian:3"
 
 _PROGRAMS = (
     *(
@@ -52,7 +53,7 @@ _PROGRAMS = (
         "sha256sum",
     ),
 )
-_DEBIAN_PACKAGES = "python3,git,procps"
+_DEBIAN_PACKAGES = "python3,python3-venv,libstdc++6,git,procps,bubblewrap"
 
 
 def add_shell(client: Any) -> None:
@@ -91,14 +92,15 @@ def add_bash_alone(client: Any, name: str, program: bytes) -> None:
 def add_debian(client: Any) -> None:
     """The image `DEBIAN`, when the engine lacks it. The first time it takes a minute."""
     if not _has(client, DEBIAN):
-        with _debian().open("rb") as file:
+        with debian().open("rb") as file:
             _import(client, DEBIAN, file)
 
 
-def _debian() -> Path:
+def debian() -> Path:
+    """The files of `DEBIAN`, as a tar. The first time it takes a minute."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "carpal-tests"
     cache.mkdir(parents=True, exist_ok=True)
-    made = cache / "debian-1.tar"
+    made = cache / "debian-3.tar"
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():

@@ -171,10 +171,6 @@ _CAUSES: dict[str, tuple[str, str]] = {
         "the policy of the machine's owner forbids it",
         "ask the machine's owner, or place the hand elsewhere",
     ),
-    str(Reason.HAND_GONE): (
-        "it had ended on its machine, by itself or because the machine's owner stopped it",
-        "nothing: the session's next call makes another hand",
-    ),
     str(Reason.LINK_VIOLATION): (
         "its daemon answered against the contract",
         "upgrade the daemon: see `carpal fleet show` for its version",

@@ -51,13 +51,6 @@ def test_audit_verify_names_the_file_and_the_line_that_is_wrong(state: Path) -> 
     assert lines[0] == "audit.log, line 2: was changed, or the one before it was"
 
 
-def test_of_a_folder_that_is_not_there_no_audit_holds(tmp_path: Path) -> None:
-    for command in ("verify", "tail"):
-        code, (line,) = audit(tmp_path / "typo", command)
-        assert code == 2
-        assert line.endswith("so no audit: give the daemon's --state-dir")
-
-
 def test_audit_tail_shows_the_last_lines(state: Path) -> None:
     code, lines = audit(state, "tail", "-n", "2")
     assert code == 0

@@ -317,10 +317,6 @@ TABLE: list[tuple[str, Callable[[Case], None], Layer | None, str, bool]] = [
         "Hand shell was lost at", False,
     ),
     (
-        "hand_lost", hand_event("hand.lost", layer="hand", cause="HAND_GONE"), Layer.HAND,
-        "it had ended on its machine", False,
-    ),
-    (
         "hand_not_made",
         hand_event("hand.provision_failed", layer="daemon", reason="AT_CAPACITY"), Layer.DAEMON,
         "every daemon that fits is full", True,
