@@ -19,6 +19,7 @@ from brain.harnesses.claude_code.endpoint import Ask, Ended, Endpoint, in_words
 from brain.harnesses.claude_code.folder import Folder
 from brain.harnesses.claude_code.hands import Hands
 from brain.harnesses.claude_code.history import Opening, file_of, session_id
+from brain.harnesses.claude_code.pictures import Pictures
 from brain.harnesses.claude_code.process import Process, arguments, environment
 from brain.harnesses.claude_code.wire import SERVER, Json
 
@@ -41,6 +42,7 @@ class Claude:
         self._system = system
         self._max_tokens = max_tokens
         self.hands = Hands(tools)
+        self.pictures = Pictures()
         self._came: asyncio.Queue[Ask | Ended] = asyncio.Queue()
         self._endpoint = Endpoint(self._came.put_nowait)
         self._folder: Folder | None = None
@@ -84,7 +86,11 @@ class Claude:
             home = folder.config / "projects" / project_key_for_directory(work)
             home.mkdir(parents=True)
             now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            text = file_of(opening.entries, session, work, self._model, now)
+            entries = [
+                {**each, "content": self.pictures.hidden(each["content"])}
+                for each in opening.entries
+            ]
+            text = file_of(entries, session, work, self._model, now)
             (home / f"{session}.jsonl").write_text(text)
 
     async def tell(self, content: list[Json]) -> None:
@@ -92,7 +98,7 @@ class Claude:
         if self._client is None:
             return
         try:
-            await self._client.query(_message(content))
+            await self._client.query(_message(self.pictures.hidden(content)))
         except (ClaudeSDKError, OSError) as error:
             raise OSError(await self._fallen(error)) from error
 

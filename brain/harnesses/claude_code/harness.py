@@ -294,7 +294,8 @@ class AtWork:
     def request(self, ask: Ask) -> Json:
         """What is sent on of a question."""
         assert self._claude is not None
-        return restored(request_of(ask.body), self._claude.hands.results())
+        request = self._claude.pictures.shown(request_of(ask.body))
+        return restored(request, self._claude.hands.results())
 
     def is_reply(self, request: Json) -> bool:
         """Whether a question is for the conversation's next reply."""

@@ -112,6 +112,7 @@ def missing(request: Json, told: list[Json]) -> str:
     texts: list[str] = []
     uses: dict[str, Json] = {}
     results: dict[str, Json] = {}
+    media: list[Any] = []
     for message in request["messages"]:
         content = message["content"]
         for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
@@ -122,6 +123,8 @@ def missing(request: Json, told: list[Json]) -> str:
                     uses[block["id"]] = block
                 case "tool_result":
                     results[block["tool_use_id"]] = block
+                case "image" | "document":
+                    media.append(block.get("source"))
     said = "\n".join(texts)
     for message in told:
         for block in message["content"]:
@@ -132,6 +135,8 @@ def missing(request: Json, told: list[Json]) -> str:
                     return f"the call {block['id']}"
                 case "tool_result" if not _same(results.get(block["tool_use_id"]), block):
                     return f"the result of {block['tool_use_id']}"
+                case "image" | "document" if block.get("source") not in media:
+                    return f"a picture or a document of the {message['role']}"
     return ""
 
 

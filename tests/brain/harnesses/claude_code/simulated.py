@@ -6,6 +6,7 @@ from typing import Any
 from brain.harnesses.claude_code.endpoint import Ask, Ended
 from brain.harnesses.claude_code.hands import Hands
 from brain.harnesses.claude_code.history import Opening
+from brain.harnesses.claude_code.pictures import Pictures
 
 Json = dict[str, Any]
 
@@ -23,6 +24,7 @@ class Simulated:
         self._of_the_model = {"model": model, "max_tokens": max_tokens, "system": system}
         self._tools = tools
         self.hands = Hands(tools)
+        self.pictures = Pictures()
         self.refused = False
         self._told: list[Json] = []
         self._last: Ask | None = None
