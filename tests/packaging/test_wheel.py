@@ -80,7 +80,7 @@ def test_the_wheel_holds_every_package_and_nothing_else(wheel: Path) -> None:
         path.relative_to(ROOT).as_posix()
         for package in packages
         for path in (ROOT / package).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyi"
     }
     protos = {
         f"carpal/protos/{path.relative_to(ROOT / 'proto').as_posix()}"
