@@ -20,6 +20,7 @@ from hands.cli_install import install, uninstall
 from hands.cli_options import CONFIG, STATE, asking, settings_of
 from hands.cli_owner import audit, stop
 from hands.cli_types import call, new
+from hands.cli_units import units
 from hands.conformance.cli import check
 
 
@@ -54,6 +55,7 @@ _COMMANDS = (
     stop,
     audit,
     drain,
+    units,
     install,
     uninstall,
 )

@@ -89,6 +89,8 @@ class Order:
     """Limits asked for: memory_bytes, disk_bytes, processes, cpus. Refuse what you cannot keep."""
     orphan_deadline: float
     """Seconds without `contact` after which the hand ends itself and all it started."""
+    unit: str = ""
+    """Of a type that `HasUnits`: the one that is this hand's alone, and was just reset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,6 +405,35 @@ class HandType(Protocol):
         """Results, by call, that a hand had when it ended, and nobody took; asked before `reap`.
 
         A type whose hands write down nothing gives none.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A thing that is not cattle: a phone, a bench. One hand has it at a time."""
+
+    unit_id: str
+    """The same for the thing's life: 1 to 128 of letters, digits, `_` and `-`."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """What a config's `unit` may ask for."""
+
+
+@runtime_checkable
+class HasUnits(Protocol):
+    """A type whose hands each have one of its units. `Order.unit` says which.
+
+    A config's `unit`, an object of labels, is the daemon's: the type does not see it.
+    """
+
+    def units(self) -> Sequence[Unit]:
+        """Those there are now; asked often, so it waits for nothing."""
+
+    async def reset(self, unit_id: str) -> None:
+        """Bring it to the state in which each hand finds it; again is no error.
+
+        Asked before a hand is made, and after it ended: then nothing of it runs any more. Raise
+        what you like, with the reason, when it cannot be: like one that takes longer than a
+        minute, it is given to no hand until the machine's owner clears it.
         """
 
 

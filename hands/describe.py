@@ -1,16 +1,31 @@
 """Hand types as messages."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from carpal.v1 import hand_pb2 as pb
 from hands.contract import Description, Health
 
+_UNIT = {
+    "type": "object",
+    "description": "Labels that the hand's unit must have.",
+    "additionalProperties": {"type": "string"},
+}
+"""The daemon's own part of the config of a type with units."""
+
 
 def type_info(
-    description: Description, offers: Callable[[str, str], bool] = lambda _type, _tool: True
+    description: Description,
+    offers: Callable[[str, str], bool] = lambda _type, _tool: True,
+    units: Iterable[pb.UnitInfo] | None = None,
 ) -> pb.HandTypeInfo:
-    """What Describe, and the daemon's hello, say of a type; of its tools, those it offers."""
+    """What Describe, and the daemon's hello, say of a type; of its tools, those it offers.
+
+    `units` are those of a type that has some, though none is there: its config may name labels.
+    """
+    schema = description.config_schema
+    if units is not None:
+        schema = {**schema, "properties": {**schema.get("properties", {}), "unit": _UNIT}}
     tools = [
         pb.ToolInfo(
             name=tool.name,
@@ -24,9 +39,10 @@ def type_info(
         type=description.type,
         description=description.description,
         tools=tools,
-        config_schema=json.dumps(description.config_schema).encode(),
+        config_schema=json.dumps(schema).encode(),
         # The daemon adds what it does for every type.
         capabilities=["claim", "acknowledge", "replay", *description.capabilities],
+        units=units or (),
     )
 
 

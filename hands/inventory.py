@@ -4,11 +4,13 @@ Each is a row in the journal, a folder, and while it lives a keeper with its tas
 """
 
 import asyncio
+import dataclasses
 import logging
 import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from carpal.errors import refuse
 from carpal.mounts import Mount
@@ -27,6 +29,7 @@ from hands.making import Making
 from hands.remains import Remains
 from hands.saves import Saves
 from hands.unasked import Unasked
+from hands.units import Units
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +77,7 @@ class Inventory:
         self._releases: dict[str, asyncio.Task[Exception | None]] = {}
         self._stops: dict[str, asyncio.Task[bool]] = {}
         self._remains = Remains(journal, types, folder)
+        self.units = Units(group, journal, self._remains, types)
         self._maker = Maker(
             group,
             journal,
@@ -81,6 +85,7 @@ class Inventory:
             types=types,
             boot_id=boot_id,
             blobs=blobs,
+            units=self.units,
             keep=self._keep,
         )
 
@@ -127,15 +132,24 @@ class Inventory:
         await self._maker.contact()
 
     def provision(
-        self, row: HandRow, session_id: str, order: Order, mounted: Sequence[Mount] = ()
+        self,
+        row: HandRow,
+        session_id: str,
+        order: Order,
+        mounted: Sequence[Mount] = (),
+        wanted: Mapping[str, str] = MappingProxyType({}),
     ) -> Making:
-        """Start to make a hand that has no row yet. AT_CAPACITY when there is no room."""
+        """Start to make a hand that has no row yet. AT_CAPACITY when there is no room.
+
+        `wanted` are labels of its unit: INVALID_FIELD when no unit has them.
+        """
         if self.draining:
             raise refuse(Reason.AT_CAPACITY, "this daemon is draining and takes no new hands")
         if self.count >= self.hands_max:
             rule = self.gate.rule_of("hands_max")
             taken = f"this daemon has {self.count} hands, as many as it takes{rule}"
             raise refuse(Reason.AT_CAPACITY, taken)
+        order = dataclasses.replace(order, unit=self.units.choose(row.type, wanted))
         return self._maker.begin(row, session_id, order, mounted)
 
     async def adopt(self) -> None:
@@ -144,6 +158,7 @@ class Inventory:
             self.journal, self._remains, types=self.types, boot_id=self.boot_id, keep=self._keep
         )
         await adoption.run()
+        self.units.settle()
 
     def _keep(self, row: HandRow, hand: Hand) -> Keeper:
         keeper = Keeper(
@@ -162,6 +177,7 @@ class Inventory:
     async def _watch(self, keeper: Keeper) -> None:
         await keeper.run()
         self.keepers.pop(keeper.hand_id, None)
+        self.units.settle(keeper.hand_id)
 
     async def release(self, row: HandRow) -> None:
         """End a hand, live or lost, and leave nothing of it but its id; it goes on whoever waits.
@@ -202,6 +218,7 @@ class Inventory:
             return True  # not made, or dead already
         self._tasks.pop(hand_id).cancel()
         dead = await keeper.stop()
+        self.units.settle(hand_id)
         log.warning("hand stopped by the machine's owner", extra={"hand_id": hand_id, "dead": dead})
         return dead
 
@@ -229,11 +246,13 @@ class Inventory:
         await self._remains.kill(row.type, row.hand_id)
         await asyncio.to_thread(folders.remove, self.folder_of(row.hand_id))
         self.journal.released(row.hand_id)
+        await self.units.ended(row.hand_id)
         log.info("hand released", extra={"hand_id": row.hand_id})
 
     async def detach(self) -> None:
         """The daemon ends: hands and their calls go on."""
         self._maker.detach()
+        self.units.detach()
         self.saves.detach()
         for task in self._tasks.values():
             task.cancel()

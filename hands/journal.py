@@ -34,6 +34,9 @@ OPEN = ("accepted", "starting", "running")
 """States of a call that has no result."""
 
 
+_UNIT_ENDING = "UPDATE units SET state = 'resetting' WHERE holder = ? AND state = 'held'"
+"""A hand is over: the unit it had is to be reset before anybody has it again."""
+
 Statement = tuple[str, tuple[object, ...]]
 """SQL, and the values of its places."""
 
@@ -158,8 +161,8 @@ class Journal:
             self._shares[hand_id] = shares
         return self._shares[hand_id]
 
-    def provisioning(self, row: HandRow, session_id: str) -> None:
-        """A hand is about to be made."""
+    def provisioning(self, row: HandRow, session_id: str, unit_id: str = "") -> None:
+        """A hand is about to be made; of its type's units it has that one from here on."""
         made = (
             "INSERT INTO hands (hand_id, state, type, workspace, digest, boot_id, provisioned,"
             " orphan_deadline) VALUES (?, 'provisioning', ?, ?, ?, ?, ?, ?)",
@@ -167,7 +170,9 @@ class Journal:
              row.orphan_deadline),
         )  # fmt: skip
         share = ("INSERT OR IGNORE INTO shares VALUES (?, ?)", (row.hand_id, session_id))
-        self._change("hand", "provisioning", made, share)
+        held = "INSERT OR REPLACE INTO units VALUES (?, ?, ?, 'held', '')"
+        unit = [(held, (row.type, unit_id, row.hand_id))] if unit_id else []
+        self._change("hand", "provisioning", made, share, *unit)
 
     def provisioned(self, hand_id: str, facts: Mapping[str, Any], result: bytes) -> None:
         """It is there."""
@@ -184,7 +189,8 @@ class Journal:
             f"DELETE FROM {table} WHERE hand_id = ?"  # noqa: S608 - our own words only
             for table in ("hands", "shares", "unasked")
         ]
-        self._change("hand", "not_provisioned", *((each, (hand_id,)) for each in gone))
+        statements = (*gone, _UNIT_ENDING)
+        self._change("hand", "not_provisioned", *((each, (hand_id,)) for each in statements))
         self.told("not_provisioned", hand=hand_id)
 
     def lost(self, hand_id: str, reason: str) -> None:
@@ -208,7 +214,8 @@ class Journal:
             f"DELETE FROM {table} WHERE hand_id = ?"  # noqa: S608 - our own words only
             for table in ("shares", "calls", "outputs", "saves", "unasked")
         ]
-        self._change("hand", "released", *((each, (hand_id,)) for each in (ended, *gone)))
+        statements = (ended, *gone, _UNIT_ENDING)
+        self._change("hand", "released", *((each, (hand_id,)) for each in statements))
         self.told("released", hand=hand_id)
 
     def saved(self, hand_id: str, save_id: str) -> bytes | None:
@@ -318,6 +325,12 @@ class Journal:
     def unasked(self, step: str, *statements: Statement) -> None:
         """A step of an event."""
         self._change("event", step, *statements)
+
+    # Units of hand types: `hands/units.py` has the words of it.
+
+    def unit(self, step: str, *statements: Statement) -> None:
+        """A step of a unit."""
+        self._change("unit", step, *statements)
 
     def ask(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """Rows of a query."""

@@ -54,6 +54,9 @@ CREATE TABLE IF NOT EXISTS saves (
 CREATE TABLE IF NOT EXISTS unasked (
   number INTEGER PRIMARY KEY, hand_id TEXT NOT NULL, event_id TEXT NOT NULL, kind TEXT NOT NULL,
   data BLOB, time REAL NOT NULL, state TEXT NOT NULL, UNIQUE (hand_id, event_id));
+CREATE TABLE IF NOT EXISTS units (
+  type TEXT NOT NULL, unit_id TEXT NOT NULL, holder TEXT NOT NULL, state TEXT NOT NULL,
+  reason TEXT NOT NULL, PRIMARY KEY (type, unit_id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS outputs (
   hand_id TEXT NOT NULL, call_id TEXT NOT NULL, head BLOB NOT NULL, total INTEGER NOT NULL,
   PRIMARY KEY (hand_id, call_id));

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from carpal.errors import refuse
+from carpal.errors import invalid, refuse
 from carpal.status import Reason
 from hands import metrics
 from hands.inventory import Inventory
@@ -12,7 +12,7 @@ from hands.local_http import Answer, Handler, Request
 from hands.status import Standing
 
 _STOP_WAIT = 3.0
-"""Seconds to wait for hands to end; whoever asked may ask again."""
+"""Seconds to wait for hands to end, or a unit to be reset; whoever asked may ask again."""
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -24,6 +24,8 @@ def routes(standing: Standing) -> dict[str, Handler]:
         "GET /metrics": lambda _: Answer(metrics.text(standing).encode(), kind=_PROMETHEUS),
         "GET /status": lambda _: Answer.json(standing.row()),
         "GET /hands": lambda _: Answer.json({"hands": hand_rows(inventory_of(standing))}),
+        "GET /units": lambda _: Answer.json({"units": inventory_of(standing).units.rows()}),
+        "POST /units/clear": lambda request: _clear(request, inventory_of(standing)),
         "POST /stop": lambda request: _stop(request, inventory_of(standing)),
         "POST /drain": lambda request: _drain(request, inventory_of(standing)),
     }
@@ -42,6 +44,16 @@ async def _stop(request: Request, inventory: Inventory) -> Answer:
     done, _ = await asyncio.wait({stopping}, timeout=_STOP_WAIT)  # what takes longer goes on
     resist = stopping.result() if done else []
     return Answer.json({"hands": chosen, "done": bool(done), "resist": resist})
+
+
+async def _clear(request: Request, inventory: Inventory) -> Answer:
+    asked: Mapping[str, Any] = request.fields(unit_id=str, type=str)
+    unit_id = asked.get("unit_id")
+    if not unit_id:
+        raise invalid("unit_id", "say which unit; see GET /units")
+    clearing = inventory.units.clear(unit_id, asked.get("type", ""))
+    done, _ = await asyncio.wait({clearing}, timeout=_STOP_WAIT)  # what takes longer goes on
+    return Answer.json({"unit_id": unit_id, "done": bool(done)})
 
 
 def inventory_of(standing: Standing) -> Inventory:

@@ -14,6 +14,7 @@ from hands.contract import Hand, HandLost, HandType, Order, ProvisionFailed
 from hands.journal import HandRow, Journal
 from hands.making import Making
 from hands.remains import RESISTS, Remains
+from hands.units import Units
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class Maker:
         types: Mapping[str, HandType],
         boot_id: str,
         blobs: Blobs,
+        units: Units,
         keep: Callable[[HandRow, Hand], object],
     ) -> None:
         """`keep` takes a hand that is made and journaled."""
@@ -43,6 +45,7 @@ class Maker:
         self._types = types
         self._boot_id = boot_id
         self._blobs = blobs
+        self._units = units
         self._keep = keep
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -50,7 +53,7 @@ class Maker:
         self, row: HandRow, session_id: str, order: Order, mounted: Sequence[Mount]
     ) -> Making:
         """Start to make a hand that has no row yet."""
-        self._journal.provisioning(row, session_id)
+        self._journal.provisioning(row, session_id, order.unit)
         making = self.making[row.hand_id] = Making()
         work = self._make(row, order, making, session_id, mounted)
         self._tasks[row.hand_id] = self._group.create_task(work)
@@ -100,6 +103,8 @@ class Maker:
                     self._journal.not_provisioned(row.hand_id)
             outcome = error
         del self.making[row.hand_id], self._tasks[row.hand_id]
+        if self._journal.hand(row.hand_id) is None:  # else it may find no unit when tried again
+            await self._units.ended(row.hand_id)
         making.finish(outcome)
 
     async def _try_to_make(
@@ -107,6 +112,7 @@ class Maker:
     ) -> pb.ProvisionResult:
         try:
             folders.make(order.folder)
+            await self._units.before(row.type, order.unit, row.hand_id)
             provisioned = await self._types[row.type].provision(order, making.progress)
             placed = await self._with_mounts(provisioned.hand, making, place)
         except CarpalError:

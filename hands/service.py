@@ -17,12 +17,13 @@ from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import orchestrator_pb2
 from hands import describe, mounts, requests, results
-from hands.contract import Description, HandType, Order
+from hands.contract import Description, HandType, HasUnits, Order
 from hands.inventory import Inventory
 from hands.journal import CallRow, HandRow
 from hands.running import Running
 from hands.spool import Spool
 from hands.tunnels import Tunnels
+from hands.unit_choice import labels_wanted
 
 _STATES: dict[str, pb.CallState.ValueType] = {
     "accepted": pb.CALL_STATE_RUNNING,
@@ -70,7 +71,11 @@ class HandService:
         """The types, by name, as far as the machine's owner allows them, and their tools."""
         policy = self.gate.policy
         return [
-            describe.type_info(kind.describe(), policy.offers_tool)
+            describe.type_info(
+                kind.describe(),
+                policy.offers_tool,
+                self._hands.units.infos(name) if isinstance(kind, HasUnits) else None,
+            )
             for name, kind in sorted(self._hands.types.items())
             if policy.offers(name)
         ]
@@ -107,11 +112,13 @@ class HandService:
     async def _provision(self, request: pb.ProvisionRequest) -> AsyncIterator[pb.ProvisionResponse]:
         driver = requests.driver(request.driver, self._workspace)
         hand_id = check_id(request.hand_id, "hand_id")
-        self._type(request.type)
+        config = requests.config(request.config)
+        has_units = isinstance(self._type(request.type), HasUnits)
+        wanted = labels_wanted(config) if has_units else {}
         order = Order(
             hand_id=hand_id,
             folder=self._hands.folder_of(hand_id),
-            config=requests.config(request.config),
+            config=config,
             limits=requests.limits(request.limits),
             orphan_deadline=requests.seconds(
                 request, "orphan_deadline", ORPHAN_DEADLINE, least=1.0
@@ -143,7 +150,7 @@ class HandService:
                 provisioned=time.time(),
                 orphan_deadline=order.orphan_deadline,
             )
-            making = self._hands.provision(row, driver.session_id, order, mounted)
+            making = self._hands.provision(row, driver.session_id, order, mounted, wanted)
         try:
             async for step in making.watch():
                 yield step

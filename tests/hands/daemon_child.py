@@ -2,7 +2,8 @@
 
 `python -m tests.hands.daemon_child STATE`; each message is four bytes of
 length and a protobuf. With CARPAL_TEST_ENGINE, an engine's address, there are container hands too;
-with CARPAL_TEST_SOCKET, as NAME=PATH, hands of the server there.
+with CARPAL_TEST_SOCKET, as NAME=PATH, hands of the server there; with CARPAL_TEST_BENCH, a folder,
+those of `tests/hands/bench_type.py`.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from hands import dispatch
 from hands.builtin.container import ContainerType
 from hands.builtin.socket import SocketType
 from hands.contract import HandType
+from tests.hands.bench_type import BenchType
 from tests.hands.place import open_place
 
 
@@ -35,6 +37,8 @@ async def main(state: Path) -> None:
     name, _, path = os.environ.get("CARPAL_TEST_SOCKET", "").partition("=")
     if name:
         more[name] = SocketType(name, Path(path))
+    if bench := os.environ.get("CARPAL_TEST_BENCH"):
+        more["bench"] = BenchType(Path(bench))
     async with open_place(state, end=False, more=more) as place, asyncio.TaskGroup() as group:
         os.write(1, struct.pack(">I", 0))
         while True:

@@ -1,5 +1,6 @@
 """Every snippet of docs/how-to/write-a-hand-type.md does what the page says of it."""
 
+import ast
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ import pytest
 
 from carpal.process import interpreter
 from carpal.v1 import hand_pb2 as pb
+from hands.contract import HasUnits
 from tests.command import ROOT, Command
 from tests.hands.plugins.found import installed
 from tests.hands.plugins.written import Plugins, probe
@@ -53,8 +55,18 @@ def run(line: str, folder: Path, environ: dict[str, str]) -> subprocess.Complete
 
 def test_each_snippet_of_the_page_is_known_to_these_tests() -> None:
     assert [each for each, _ in SNIPPETS] == [
-        *("sh", "text", "toml", "python", "text", "python", "sh", "toml", "sh", ""),
+        *("sh", "text", "toml", "python", "text", "python", "sh", "toml", "sh", "", "python"),
     ]
+
+
+def test_a_type_with_units_is_shown_by_what_the_daemon_asks_of_it() -> None:
+    shown = ast.parse(snippets("python")[2]).body[0]
+    assert isinstance(shown, ast.ClassDef)
+    methods = {
+        each.name for each in shown.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert methods == {"units", "reset", "provision"}
+    assert all(hasattr(HasUnits, each) for each in methods - {"provision"})
 
 
 def test_the_first_lines_make_a_type_and_call_it(tmp_path: Path) -> None:
