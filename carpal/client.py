@@ -20,7 +20,7 @@ from carpal.tls import IdentityFiles, Shown, channel_credentials
 
 SENT_IN_STREAMS = {
     "carpal.v1.Session": ("Append", "ImportSession", "PutBlob"),
-    "carpal.v1.Orchestrator": ("Connect", "Attach", "WriteBlob"),
+    "carpal.v1.Orchestrator": ("Connect", "Attach", "Enter", "WriteBlob"),
     "carpal.v1.Hand": ("Tunnel",),
 }
 """RPCs whose requests are a stream."""

@@ -11,6 +11,7 @@ from brain.runner import Runner
 from brain.session.entries import New
 from tests.brain.said import Said, uses
 from tests.brain.stage import WAIT, Stage, emit
+from tests.hands.place import until
 
 USAGE = {"input_tokens": 10, "output_tokens": 20}
 
@@ -77,6 +78,8 @@ async def test_a_request_reserves_in_the_log_before_it_is_sent(driven: Stage, mo
     running = asyncio.create_task(run(driven, model))
     async with asyncio.timeout(WAIT):
         await model.asking.wait()
+    # The log has it; the driver is told of that beside the request.
+    await until(lambda: driven.driver.transcript.budget.spent, "it is folded")
     reserved = driven.driver.transcript.budget.spent
     assert (reserved["model_requests"], reserved["output_tokens"]) == (1, 100)
     assert reserved["input_tokens"] > 10

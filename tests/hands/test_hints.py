@@ -177,7 +177,7 @@ def test_a_class_is_described_whole_and_in_its_order() -> None:
     assert told["tools"][0]["time_limit"] == 5.0
     assert list(told["tools"][0]["input_schema"]["properties"]) == ["it"]
     assert told["config_schema"]["properties"]["speed"]["enum"] == ["slow", "fast"]
-    assert told["capabilities"] == ["files"]
+    assert told["capabilities"] == ["files", "events"]
 
 
 def test_a_derived_class_has_the_tools_of_its_base_but_those_it_hides() -> None:

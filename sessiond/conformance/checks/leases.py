@@ -197,13 +197,14 @@ async def attributes_kept(bench: Bench) -> None:
     )
     lease = (await bench.brain.AcquireLease(request)).lease
     equal("attributes", dict(lease.attributes), attributes)
-    row = await bench.leases(resource).until(resource, is_live)
+    watched = bench.leases(resource)
+    row = await watched.until(resource, is_live)
     equal("as watched", dict(row.attributes), attributes)
     release = pb.ReleaseLeaseRequest(
         resource=resource, epoch=lease.epoch, attributes={"pool": "cpu", "ended": "12"}
     )
     await bench.brain.ReleaseLease(release)
-    row = await bench.leases(resource).until(resource, lambda row: not is_live(row))
+    row = await watched.until(resource, lambda row: not is_live(row))
     equal("once released", dict(row.attributes), {**attributes, "pool": "cpu", "ended": "12"})
 
 

@@ -98,7 +98,7 @@ async def test_a_wrong_hand_server_fails_exactly_the_checks_that_it_breaks(tmp_p
         *("from_an_offset", "connection_cut"),
         *("in_the_background", "fenced", "limit_refused", "released"),
         *("input_refused_by_field", "refused_runs_nothing", "bad_ids"),
-        *("cancelled_before", "as_claude_knows_them"),
+        *("cancelled_before", "as_claude_knows_them", "ended", "left_and_asked_again"),
     }
     assert len(found) == len(CHECKS)
 
