@@ -7,7 +7,11 @@ from carpal.operator.why_words import Finding, plain, when
 from carpal.v1 import orchestrator_pb2 as pb
 
 NOTICED = timedelta(seconds=1)
-"""A link that was down for less than this was a change of links: a renewal, a brain's stop."""
+"""A link that was down for no longer was a change of links: a renewal, a brain's stop.
+
+Brains tell of links in whole seconds, each rounded down: two times that are one second apart
+may be a moment apart, or nearly two seconds.
+"""
 
 
 def of_hands(

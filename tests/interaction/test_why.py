@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from carpal.operator.why_fleet import NOTICED
 from carpal.v1 import orchestrator_pb2 as pb
 from tests.command import Command
 from tests.interaction.play import HELD, SECONDS, let_go, pipes, session, started
@@ -55,6 +57,9 @@ async def test_a_link_that_is_down_is_said_and_once_it_is_back_from_when_to_when
         assert link["layer"] == "link"
         assert link["text"].startswith("The link of daemon daemon-1, which has hand shell, is down")
         assert "carpal hand doctor" in down["next"][0]
+        # Links are told of in whole seconds, and one that was soon back is passed over.
+        told_from = datetime.fromisoformat(link["since"]) + 2 * NOTICED
+        await asyncio.sleep(max(0.0, (told_from - datetime.now(UTC)).total_seconds()))
         await it.daemon()
         await let_go(work)
         await made.until_type("session.status_idle")

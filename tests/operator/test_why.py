@@ -418,6 +418,15 @@ def test_a_person_who_left_or_whose_hand_is_gone_holds_nothing_up(end: str) -> N
     assert "hand_taken" not in {each.kind for each in case.found()}
 
 
+@pytest.mark.parametrize(("seconds", "is_told"), [(0, False), (1, False), (2, True)])
+def test_a_link_that_was_soon_back_is_passed_over(seconds: int, is_told: bool) -> None:
+    case = Case()
+    with_daemon(was_down)(case)
+    back = case.box.links[0].ended.ToDatetime() + timedelta(seconds=seconds)
+    case.box.linked_since.FromDatetime(back)
+    assert ("link_was_down" in {each.kind for each in case.found()}) is is_told
+
+
 def test_a_hand_that_was_released_asks_for_no_daemon() -> None:
     case = Case()
     case.hand()
