@@ -1,16 +1,18 @@
 """`carpal hand new` and `carpal hand call`, as somebody who writes a hand type uses them."""
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.command import ROOT, Command
+from tests.command import ROOT, SECONDS, Command
 from tests.hands.plugins.found import installed
 from tests.pace import SCALE
 
@@ -121,15 +123,25 @@ async def test_what_is_attached_is_saved_where_one_says(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in saved.iterdir()] == [b"light"]
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Children take SIGINT, also when a script runs the tests with `&`: its shell ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 async def test_a_call_that_is_interrupted_leaves_no_hand(tmp_path: Path) -> None:
     command = Command(tmp_path)
     await made(command, tmp_path)
     async with command.start("hand", "call", "lamp", "count", '{"to": 6000}') as process:
         assert process.stderr is not None
-        while b"2\n" not in await process.stderr.readline():
-            pass
-        process.send_signal(signal.SIGINT)
-        assert await process.wait() == 130
+        async with asyncio.timeout(SECONDS):
+            while b"2\n" not in (line := await process.stderr.readline()):
+                assert line, "it ended before it was interrupted"
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 130
     mine = b"lamp:Lamp"
     left = [
         path
