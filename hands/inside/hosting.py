@@ -215,9 +215,9 @@ class Host:
             data = os.read(self._output, _READ)
         except BlockingIOError:
             return []
-        if data and self.call:
-            self.call.wrote(data)
-            return self.call.unsaid()
+        if data and (call := self.call):
+            call.wrote(data)  # it may have been too much, and the call over
+            return call.unsaid()
         self._loop.unregister(self._output)
         if data:
             self.late_at = time.monotonic() + _LATE

@@ -163,7 +163,8 @@ PROVISIONS = {
     "hangs": ("time.sleep(600)", "timed out after"),
     "hangs_for_good": ("while True:\n  try: time.sleep(9)\n  except BaseException: pass", "killed"),
     "answers_wrongly": ("return 7", "gave an int, and a result is text"),
-    "floods": ("while True: print('x' * 65536)", "timed out after"),
+    # No faster than that it is out of time before it has written too much.
+    "floods": ("while True: print('x' * 65536); time.sleep(0.01)", "timed out after"),
     "is_killed": ("os.kill(os.getppid(), 9)", "its supervisor died"),
     "closes_all": ("os.closerange(3, 99); time.sleep(600)", "its process ended"),
 }
@@ -189,6 +190,17 @@ async def test_one_that_fails_to_make_a_hand_leaves_none_and_harms_no_other(
         )
         left = {path.name for path in place.inventory.folder_of("x").parent.iterdir()}
         assert left == set(place.inventory.keepers)  # the steady one's alone
+
+
+async def test_one_that_writes_more_than_anyone_reads_is_killed_and_said_to_be(
+    plugins: Plugins,
+) -> None:
+    floods = "    def provision(self) -> str:\n        while True: print('x' * 65536)\n"
+    it = plugins.write("it", GOOD + floods, provision_limit=90.0 * SCALE)
+    async with plugins.place(it) as place, Steady().serving(place):
+        with pytest.raises(CarpalError, match="the hand did not start") as caught:
+            await place.hand(type="it")
+        assert "killed after 1073741824 bytes of output" in str(caught.value)
 
 
 CALLS = {
