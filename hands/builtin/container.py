@@ -299,7 +299,7 @@ class ContainerType:
             self._engine.remove(container)
         for container in orphans:
             try:
-                self._engine.remove(container)
+                self._engine.remove(container, insist=False)
             except (EngineGone, EngineRefused) as error:  # one that sticks is not in others' way
                 told = {"container": container, "why": str(error)}
                 log.warning("container of a hand that is gone not removed yet", extra=told)

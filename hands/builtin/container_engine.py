@@ -28,6 +28,8 @@ _PEER = struct.Struct("3i")
 """Pid, uid and gid of who listens, as SO_PEERCRED tells."""
 _END_LIMIT = 10.0
 """Seconds for a container to be gone."""
+_INSIST_LIMIT = 3.0
+"""Seconds for which an engine that failed to remove one is asked again."""
 _KEPT_LIMITS = {
     "memory_bytes": "MemoryLimit",
     "processes": "PidsLimit",
@@ -210,20 +212,27 @@ class Engine:
                 return False
             raise
 
-    def remove(self, container: str) -> None:
-        """Kill and remove it; it is gone when this returns."""
-        ends = time.monotonic() + _END_LIMIT
+    def remove(self, container: str, *, insist: bool = True) -> None:
+        """Kill and remove it; it is gone when this returns.
+
+        To `insist` is to ask again, for a little while, an engine that could not.
+        """
+        began = time.monotonic()
         while True:
             try:
                 with self._api() as api:
                     api.remove_container(container, force=True, v=True)
-                    return
+                refused = EngineRefused("it said that it removed it, and has it still", 409)
             except EngineRefused as error:
-                if error.status == 404:
+                if error.status == 404:  # nothing less says that it is gone
                     return
-                # It is just being removed: by itself, having ended.
-                if error.status != 409 or time.monotonic() > ends:
-                    raise
+                refused = error
+            # With 409 it is just being removed: by itself, having ended.
+            limit = _END_LIMIT if refused.status == 409 else _INSIST_LIMIT * insist
+            if (refused.status != 409 and refused.status < 500) or (
+                time.monotonic() - began >= limit
+            ):
+                raise refused
             time.sleep(0.02)  # the engine does not say when it is done
 
     def labelled(self, *labels: str) -> dict[str, tuple[str, Mapping[str, str]]]:

@@ -5,6 +5,7 @@
 
 import asyncio
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,4 +43,8 @@ async def use(socket: str, state: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    told_why = logging.Formatter("%(message)s: %(why)s", defaults={"why": ""})
+    said = logging.StreamHandler()
+    said.setFormatter(told_why)
+    logging.basicConfig(level=logging.WARNING, handlers=[said])
     json.dump(asyncio.run(use(sys.argv[1], Path(sys.argv[2]))), sys.stdout)

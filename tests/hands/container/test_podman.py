@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -53,7 +52,4 @@ def test_an_ordinary_user_has_hands_on_rootless_podman_and_a_limit_it_cannot_kee
             assert "no limit on memory_bytes and processes" in told["not_enforced"]
         assert told["released"]
         assert told["left"] == []
-        gone = time.monotonic() + 20 * SCALE
-        while engine.containers() and time.monotonic() < gone:
-            time.sleep(0.1)  # Podman answers before it is done
-        assert engine.containers() == []
+        assert engine.containers() == [], ran.stderr

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ class _Sticky:
     def labelled(self, *_: str) -> dict[str, tuple[str, Mapping[str, str]]]:
         return {each: (name_of(Path(its[FOLDER])), its) for each, its in self.there.items()}
 
-    def remove(self, container: str) -> None:
+    def remove(self, container: str, *, insist: bool = True) -> None:
         if container == "stuck":
             raise self.error
         del self.there[container]
@@ -51,6 +52,44 @@ def test_an_orphan_the_engine_will_not_remove_is_in_no_other_hands_way(
     assert kind._clear(mine) == 1
     assert set(sticky.there) == {"stuck", "beside"}
     assert "not removed yet" in caplog.text
+
+
+class _Answers:
+    """An engine's interface that removes a container in as many steps."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses = list(statuses)
+
+    @contextmanager
+    def api(self) -> Iterator["_Answers"]:
+        yield self
+
+    def remove_container(self, _: str, **__: bool) -> None:
+        if (status := self.statuses.pop(0)) != 204:
+            raise EngineRefused("no", status)
+
+
+@pytest.mark.parametrize("before", [(204,), (409, 409), (500, 204, 409), (204, 204), ()])
+def test_a_container_counts_as_removed_once_the_engine_knows_of_none(
+    monkeypatch: pytest.MonkeyPatch, before: tuple[int, ...]
+) -> None:
+    answers = _Answers(*before, 404)
+    client = Client(_Sticky.address)
+    monkeypatch.setattr(client, "_api", answers.api)
+    client.remove("it")
+    assert not answers.statuses
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_an_engine_that_cannot_remove_an_orphan_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    answers = _Answers(status, 404)
+    client = Client(_Sticky.address)
+    monkeypatch.setattr(client, "_api", answers.api)
+    with pytest.raises(EngineRefused, match="no"):
+        client.remove("it", insist=False)
+    assert answers.statuses == [404]
 
 
 async def test_a_container_that_has_our_labels_by_its_image_alone_is_left_alone(
