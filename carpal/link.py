@@ -3,7 +3,7 @@
 Sans-I/O: no clock, socket or event loop in it. The same class runs on both
 ends; `Side` says which. Feed it what came (`receive`) and the time (`tick`);
 take what it wants sent (`outgoing`) and what happened (`events`). The shells
-around it are `brain/daemons/daemon_link.py` and `hands/brain_link.py`.
+around it are `brain/daemons/daemon_link.py` and `hands/link/brain_link.py`.
 
 Its parts are data and bookkeeping: what may come and go in which state
 (`link_table`), answers that are not complete (`link_answers`), output that

@@ -25,22 +25,23 @@ from carpal.revocations import proves
 from carpal.status import Reason
 from carpal.tls import Shown
 from carpal.v1 import orchestrator_pb2 as pb
-from hands import local, local_routes, types
-from hands.brain_check import BrainCheck
+from hands import types
 from hands.contract import HandType
 from hands.daemon import Daemon
 from hands.draining import calls_over
 from hands.enroll import Links, asking, enroll, links_path
 from hands.files import HandFiles, boot_id
-from hands.gate import audited
 from hands.inventory import Inventory, open_inventory
 from hands.journal import Journal
 from hands.journal_file import journal_errors
+from hands.link.brain_check import BrainCheck
+from hands.local import routes, server
+from hands.local.status import Standing
 from hands.managed import Managed
-from hands.policy_file import PolicyFile
+from hands.owner.gate import audited
+from hands.owner.policy_file import PolicyFile
 from hands.reloading import Reloading
 from hands.service import HandService
-from hands.status import Standing
 
 log = logging.getLogger(__name__)
 
@@ -102,9 +103,9 @@ async def run(
         if reread is not None:
             held.enter_context(reloading.listening())
         held.enter_context(files.only_process())
-        await held.enter_async_context(local.answering(files.folder, local_routes.routes(standing)))
+        await held.enter_async_context(server.answering(files.folder, routes.routes(standing)))
         if runtime := os.environ.get("RUNTIME_DIRECTORY"):
-            held.enter_context(local.reachable_at(Path(runtime, "hand.sock"), files.folder))
+            held.enter_context(server.reachable_at(Path(runtime, "hand.sock"), files.folder))
         standing.link.doing("it enrols")
         await _identify(files, token, way)
         # Valid or not: one that is over is renewed by its key, and a clock may yet be set.

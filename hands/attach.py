@@ -16,7 +16,7 @@ from carpal.client import from_rpc, held
 from carpal.fault_points import frame_points
 from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
-from hands.running import Running
+from hands.life.running import Running
 
 log = logging.getLogger(__name__)
 

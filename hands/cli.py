@@ -14,13 +14,13 @@ from carpal.proof import TOKEN_MAX, Token, parse_token
 from carpal.proxy import Way
 from carpal.status import Reason
 from carpal.tls import IdentityFiles
-from hands.cli_doctor import diag, doctor
-from hands.cli_drain import drain
-from hands.cli_install import install, uninstall
-from hands.cli_options import CONFIG, STATE, asking, settings_of
-from hands.cli_owner import audit, stop
-from hands.cli_types import call, new
-from hands.cli_units import units
+from hands.commands.doctor import diag, doctor
+from hands.commands.drain import drain
+from hands.commands.install import install, uninstall
+from hands.commands.options import CONFIG, STATE, asking, settings_of
+from hands.commands.owner import audit, stop
+from hands.commands.types import call, new
+from hands.commands.units import units
 from hands.conformance.cli import check
 
 
@@ -35,9 +35,9 @@ class _Hand(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._visits:
             return super().get_command(ctx, cmd_name)
-        from hands import cli_visit
+        from hands.commands import visit
 
-        found: click.Command = getattr(cli_visit, cmd_name)
+        found: click.Command = getattr(visit, cmd_name)
         return found
 
 
@@ -148,11 +148,11 @@ def status(state_dir: Path | None, config_file: Path | None, *, as_json: bool) -
 
     Asks the daemon itself, over its local socket. Exit code 0 when it is linked, else 3.
     """
-    from hands import local_ask
-    from hands import status as shown
     from hands.files import HandFiles
+    from hands.local import asking
+    from hands.local import status as shown
 
-    row = local_ask.ask(HandFiles(settings_of(state_dir, config_file).state_dir).folder)
+    row = asking.ask(HandFiles(settings_of(state_dir, config_file).state_dir).folder)
     click.echo(json.dumps(row) if as_json else shown.text(row))
     return 0 if shown.is_linked(row) else Unreachable.exit_code
 

@@ -306,7 +306,7 @@ class Entrance:
     tunnel_id: str
     kind: Literal["shell", "copy", "forward"]
     options: Mapping[str, Any]
-    """What `hands/tunnel_options.py` makes of what the person asked for."""
+    """What `hands/people/tunnel_options.py` makes of what the person asked for."""
 
 
 @dataclass(frozen=True, slots=True)

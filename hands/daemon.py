@@ -30,12 +30,12 @@ from carpal.status import Reason
 from carpal.tls import Shown
 from carpal.v1 import orchestrator_pb2 as pb
 from carpal.v1 import types_pb2
-from hands.brain_check import BrainCheck
-from hands.brain_link import BrainLink, at
-from hands.dialling import Dialling
 from hands.inventory import Inventory
+from hands.link.brain_check import BrainCheck
+from hands.link.brain_link import BrainLink, at
+from hands.link.dialling import Dialling
+from hands.local.status import LinkStatus
 from hands.service import HandService
-from hands.status import LinkStatus
 
 log = logging.getLogger(__name__)
 

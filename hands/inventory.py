@@ -16,20 +16,20 @@ from carpal.errors import refuse
 from carpal.mounts import Mount
 from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2
-from hands import folders
-from hands.adoption import Adoption
 from hands.blobs import Blobs
 from hands.contract import Closing, Hand, HandType, Order, Preparing
 from hands.counts import Counts
-from hands.gate import Gate
 from hands.journal import HandRow, Journal
-from hands.keeper import Keeper
-from hands.maker import Maker
-from hands.making import Making
-from hands.remains import Remains
-from hands.saves import Saves
+from hands.life import folders
+from hands.life.adoption import Adoption
+from hands.life.keeper import Keeper
+from hands.life.maker import Maker
+from hands.life.making import Making
+from hands.life.remains import Remains
+from hands.life.saves import Saves
+from hands.life.units import Units
+from hands.owner.gate import Gate
 from hands.unasked import Unasked
-from hands.units import Units
 
 log = logging.getLogger(__name__)
 

@@ -326,7 +326,7 @@ class Journal:
         """A step of an event."""
         self._change("event", step, *statements)
 
-    # Units of hand types: `hands/units.py` has the words of it.
+    # Units of hand types: `hands/life/units.py` has the words of it.
 
     def unit(self, step: str, *statements: Statement) -> None:
         """A step of a unit."""

@@ -9,7 +9,7 @@ watchdog is fed by the event loop that does the work: one that stands still serv
 import asyncio
 
 from carpal.notify import READY, STOPPING, WATCHDOG, Notify
-from hands.status import Standing, text
+from hands.local.status import Standing, text
 
 _LOOK = 5.0
 """Seconds between looks at how it stands, at most."""

@@ -16,14 +16,15 @@ from carpal.link_terms import ORPHAN_DEADLINE
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import orchestrator_pb2
-from hands import describe, mounts, requests, results
+from hands import describe, requests, results
 from hands.contract import Description, HandType, HasUnits, Order
 from hands.inventory import Inventory
 from hands.journal import CallRow, HandRow
-from hands.running import Running
-from hands.spool import Spool
-from hands.tunnels import Tunnels
-from hands.unit_choice import labels_wanted
+from hands.life import mounts
+from hands.life.running import Running
+from hands.life.spool import Spool
+from hands.life.unit_choice import labels_wanted
+from hands.people.tunnels import Tunnels
 
 _STATES: dict[str, pb.CallState.ValueType] = {
     "accepted": pb.CALL_STATE_RUNNING,

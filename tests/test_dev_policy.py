@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from carpal.dev_policy import allowing
-from hands.policy_file import PolicyFile
+from hands.owner.policy_file import PolicyFile
 
 
 def test_who_runs_it_may_enter_its_hands(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
-from hands import local_ask
 from hands.diag import log_lines, log_source, members
 from hands.diag.clean import Cleaner
 from hands.diag.known import Known, known
@@ -20,6 +19,7 @@ from hands.doctor.examination import examine
 from hands.doctor.rows import LIMIT, Row, looked
 from hands.doctor.subject import Subject
 from hands.doctor.threads import in_thread
+from hands.local import asking
 
 _ABOUT = """\
 What `carpal hand diag` wrote about this machine's hand daemon, to be shown to whoever helps.
@@ -45,7 +45,7 @@ async def members_of(
     subject: Subject, first: Sequence[Row], log: Path | None
 ) -> tuple[list[Member], Known]:
     """All members, cleaned; and the secrets that none of them holds."""
-    status = await _guarded(lambda: in_thread(lambda: local_ask.ask(subject.files.folder)))
+    status = await _guarded(lambda: in_thread(lambda: asking.ask(subject.files.folder)))
     pid = status.get("pid") if isinstance(status, dict) else None
     secrets = await in_thread(lambda: known(subject, pid if isinstance(pid, int) else None))
     clean = Cleaner(secrets)
@@ -56,7 +56,7 @@ async def members_of(
         return "\n".join([f"from {found.source}", *log_lines.kept(found.lines, clean)]) + "\n"
 
     async def metrics() -> str:
-        _, body = await in_thread(lambda: local_ask.exchange(subject.files.folder, "/metrics"))
+        _, body = await in_thread(lambda: asking.exchange(subject.files.folder, "/metrics"))
         return body.decode("utf-8", "replace")
 
     told: list[tuple[str, str, Any]] = [

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from carpal.errors import CarpalError
 from carpal.tls import Loaded
-from hands import local_ask
 from hands.doctor import audit, brain, files, journal, machine, network, settings, stream
 from hands.doctor.network import Trusted
 from hands.doctor.rows import Row, Verdict, fail, looked, ok, refused, skip, warn
 from hands.doctor.subject import Subject
 from hands.doctor.threads import in_thread
+from hands.local import asking
 
 _WAY = 90.0
 """Seconds for the steps of the way to one address, whose own bounds are shorter."""
@@ -142,7 +142,7 @@ def _daemon(subject: Subject) -> tuple[list[Row], int | None]:
     try:
         if not subject.enrolled:
             return [skip("daemon", "there is none yet: this machine is not enrolled")], None
-        told = local_ask.ask(subject.files.folder)
+        told = asking.ask(subject.files.folder)
     except CarpalError as error:
         if "no daemon runs" in error.message:
             action = f"start it: carpal hand run --state-dir {subject.settings.state_dir}"

@@ -11,12 +11,13 @@ from functools import partial
 from pathlib import Path
 
 from carpal.errors import CarpalError
-from hands import policy_file, types
+from hands import types
 from hands.contract import Closing, HandType, Health, Preparing
 from hands.doctor.rows import LIMIT, Row, Verdict, fail, looked, ok, skip, warn
 from hands.doctor.subject import Subject
 from hands.doctor.threads import in_thread
 from hands.isolation import cgroups, probe
+from hands.owner import policy_file
 
 _LITTLE = 1 << 30
 """Bytes free below which it is said: hands' workspaces are on that disk too."""

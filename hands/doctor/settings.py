@@ -5,10 +5,10 @@ from pathlib import Path
 
 from carpal import config
 from carpal.errors import CarpalError
-from hands import policy_file
 from hands.app import HandConfig
 from hands.doctor.rows import Row, ok, refused, warn
 from hands.doctor.subject import Subject
+from hands.owner import policy_file
 
 
 def read(state_dir: Path | None, config_file: Path | None) -> tuple[HandConfig, Row]:

@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 
 from carpal.v1 import orchestrator_pb2 as pb
-from hands import dispatch
 from hands.builtin.container import ContainerType
 from hands.builtin.socket import SocketType
 from hands.contract import HandType
+from hands.link import dispatch
 from tests.hands.bench_type import BenchType
 from tests.hands.place import open_place
 

@@ -14,11 +14,11 @@ from carpal.v1 import hand_pb2 as pb
 from hands.blobs import Blobs
 from hands.builtin.process import ProcessType
 from hands.contract import HandType
-from hands.gate import Gate
 from hands.inside import tree
 from hands.inventory import Inventory, open_inventory
 from hands.isolation import disk
 from hands.journal import Journal
+from hands.owner.gate import Gate
 from hands.service import HandService
 from tests.pace import SCALE
 

@@ -14,9 +14,9 @@ from carpal.backoff import Backoff
 from carpal.errors import CarpalError
 from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
-from hands.dispatch import INLINE
 from hands.inside import spool
 from hands.inside.output import KEEP
+from hands.link.dispatch import INLINE
 from tests.hands.fake_brain import Asked, FakeBrain
 from tests.hands.machine import Machine
 from tests.hands.place import PATIENCE, let_go, until

@@ -14,9 +14,10 @@ from carpal.proof import Token
 from carpal.status import Code, Reason
 from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
-from hands import app, local_ask
+from hands import app
 from hands.enroll import Links, links_path
 from hands.journal import Journal
+from hands.local import asking
 from tests.hands.fake_brain import Asked, FakeBrain, brain, next_reply
 from tests.hands.machine import Machine
 from tests.hands.place import PATIENCE, let_go, until
@@ -386,7 +387,7 @@ async def test_an_identity_that_cannot_be_read_for_a_while_does_not_end_the_daem
         asked.link.end(None)
 
         async def told() -> str:
-            return str((await asyncio.to_thread(local_ask.ask, machine.files.folder))["reason"])
+            return str((await asyncio.to_thread(asking.ask, machine.files.folder))["reason"])
 
         async with asyncio.timeout(PATIENCE):
             while await told() != "CONFIG_INVALID":  # noqa: ASYNC110 - another process would ask so

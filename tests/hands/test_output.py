@@ -7,7 +7,7 @@ import pytest
 from carpal.v1 import hand_pb2 as pb
 from hands.inside import spool
 from hands.inside.output import KEEP
-from hands.spool import folder_of
+from hands.life.spool import folder_of
 from tests.hands.place import Place, let_go, open_place, until
 from tests.hands.test_restart import DRIVER, child
 

@@ -10,8 +10,8 @@ import pytest
 
 from carpal.v1 import hand_pb2 as pb
 from hands.inside import pictures
+from tests.hands.life.test_mounts import Kept
 from tests.hands.place import Place, open_place, until
-from tests.hands.test_mounts import Kept
 
 
 def png(side: int = 2) -> bytes:
@@ -87,7 +87,7 @@ async def test_a_picture_that_the_store_does_not_take_is_left_out_and_the_text_s
     kept: tuple[Place, Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, blobs = kept
-    monkeypatch.setattr("hands.kept.LIMIT", 0.1)
+    monkeypatch.setattr("hands.life.kept.LIMIT", 0.1)
     blobs.writes.clear()
     hand = await place.hand()
     await put(place, hand, "shot.png", png())

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hands import folders, results, spool
+from hands import results
 from hands.builtin import said, supervised
 from hands.builtin.supervised import SupervisedHand
 from hands.builtin.supervisor_socket import results_left
@@ -20,6 +20,7 @@ from hands.contract import Call, HandLost, Outcome, Output, Result, Spooled, Sta
 from hands.inside import spool as pieces
 from hands.inside.output import KEEP
 from hands.inside.tree import start_time
+from hands.life import folders, spool
 from tests.hands.place import PATIENCE
 
 _ANY = st.recursive(

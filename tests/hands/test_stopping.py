@@ -10,11 +10,11 @@ import pytest
 
 from carpal.errors import CarpalError
 from carpal.identity import Role
-from hands import local_ask
+from hands.local import asking
 from tests.hands.fake_brain import HEARTBEAT, Asked, FakeBrain
+from tests.hands.local.test_status import ask, until
 from tests.hands.machine import Machine
 from tests.hands.place import PATIENCE
-from tests.hands.test_status import ask, until
 from tests.pki import Pki
 
 LONG = "3600"
@@ -39,7 +39,7 @@ async def _waits(machine: Machine, one: FakeBrain) -> tuple[Asked, "asyncio.Task
 
 
 async def _calls(machine: Machine) -> list[str]:
-    hands = await asyncio.to_thread(local_ask.ask, machine.files.folder, "/hands")
+    hands = await asyncio.to_thread(asking.ask, machine.files.folder, "/hands")
     return [call for hand in hands["hands"] for call in hand["calls"]]
 
 

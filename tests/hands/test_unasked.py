@@ -15,8 +15,8 @@ from hands.blobs import Blobs
 from hands.builtin.socket import SocketType
 from hands.contract import Event
 from hands.journal import Journal
-from hands.redact import Redactor
-from hands.redact_pattern import parse
+from hands.owner.redact import Redactor
+from hands.owner.redact_pattern import parse
 from hands.unasked import Row, Unasked
 from tests.hands.hand_server import Replaying, serving
 from tests.hands.place import PATIENCE, Place, open_place, until

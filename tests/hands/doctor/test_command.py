@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from hands.cli_doctor import parse_hold
+from hands.commands.doctor import parse_hold
 from hands.journal import Journal
 from tests.command import Command
 from tests.hands.doctor.conftest import Lone, Patient
-from tests.hands.test_status import until as linked
+from tests.hands.local.test_status import until as linked
 from tests.pace import SCALE
 
 _ROOT = Path(__file__).resolve().parents[3]

@@ -16,8 +16,6 @@ import pytest
 
 from carpal.status import Reason
 from hands import types
-from hands.audit import Audit
-from hands.audit_files import AuditFiles
 from hands.contract import Health
 from hands.doctor import machine
 from hands.doctor.journal import summary
@@ -25,10 +23,12 @@ from hands.doctor.rows import Verdict
 from hands.doctor.settings import read
 from hands.isolation import disk
 from hands.journal import Journal
+from hands.owner.audit import Audit
+from hands.owner.audit_files import AuditFiles
 from tests.hands.doctor.conftest import Lone, Patient, Seen, follow
 from tests.hands.hand_server import Least, serving
+from tests.hands.local.test_status import until as linked
 from tests.hands.place import until
-from tests.hands.test_status import until as linked
 from tests.pace import AT_ONCE
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away, or mount")

@@ -1,0 +1,1 @@
+"""The commands of `carpal hand`, a file for each group."""

@@ -1,0 +1,1 @@
+"""The daemon as a service of its machine: its unit, installed and taken away."""

@@ -1,0 +1,162 @@
+"""Taking the daemon off this machine: drained, stopped, revoked, removed; any step again.
+
+What is done is said, and what could not be done too, with what somebody else must do then.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+
+from carpal.errors import CarpalError, refuse
+from carpal.proxy import Way
+from carpal.status import Reason
+from hands.app import HandConfig
+from hands.enroll import Links, links_path
+from hands.files import HandFiles, boot_id
+from hands.inventory import open_inventory
+from hands.journal import Journal
+from hands.leaving import retire
+from hands.life import folders
+from hands.local import asking
+from hands.local.waiting import hands_of, wait_for_none
+from hands.systemd import unit
+from hands.systemd.systemctl import Systemd
+from hands.types import installed
+
+_END = 30.0
+"""Seconds for a daemon to end, beyond its `stop_wait`."""
+Say = Callable[[str], None]
+
+
+class Uninstall:
+    """One machine's daemon, taken off."""
+
+    def __init__(self, config: HandConfig, units: Path, systemd: Systemd, say: Say) -> None:
+        self._config = config
+        self._files = HandFiles(config.state_dir)
+        self._units = units
+        self._systemd = systemd
+        self._say = say
+
+    def run(self, limit: float, *, now: bool) -> None:
+        """All of it. `limit` is the seconds that hands may take to end; with `now` they are ended.
+
+        Raises UNAVAILABLE, with nothing removed, when there are hands left.
+        """
+        self._drain(0.0 if now else limit, now=now)
+        self._stop()
+        if self._files.folder.exists():
+            with self._files.only_process():
+                asyncio.run(self._end_hands(now=now))
+            self._revoke()
+        self._remove()
+
+    def _drain(self, limit: float, *, now: bool) -> None:
+        folder = self._files.folder
+        try:
+            asking.ask(folder, "/drain", {"reason": "it is uninstalled"})
+        except CarpalError as error:
+            self._say(f"not drained: {error.message}")
+            return
+        self._say("drained: no new hands are taken")
+        if now:
+            return
+        if not wait_for_none(lambda: hands_of(asking.ask(folder, "/hands")), limit):
+            raise refuse(
+                Reason.UNAVAILABLE,
+                "hands are left, so nothing was removed",
+                action="run it again later, or end them with --now; "
+                "or keep the daemon: carpal hand drain --lift",
+            )
+
+    def _stop(self) -> None:
+        if self._systemd.runs and (self._units / unit.NAME).exists():
+            self._systemd.call("disable", "--now", unit.NAME)
+            self._say(f"stopped and disabled {unit.NAME}")
+        try:
+            pid = asking.pid(self._files.folder)
+        except CarpalError:
+            return  # none runs
+        if not pid:
+            raise refuse(
+                Reason.UNAVAILABLE,
+                "the daemon runs where its process is not to be seen, in a container say",
+                action="stop it there, then run this again",
+            )
+        os.kill(pid, signal.SIGTERM)
+        ends = time.monotonic() + self._config.stop_wait + _END
+        while _is_there(pid) and time.monotonic() < ends:
+            time.sleep(0.1)
+        self._say(f"stopped the daemon that ran as process {pid}")
+
+    async def _end_hands(self, *, now: bool) -> None:
+        if not self._files.journal.exists():
+            return
+        with closing(Journal(self._files.journal)) as journal:
+            rows = [row for row in journal.hands() if row.state != "lost"]
+            if rows and not now:
+                raise refuse(
+                    Reason.UNAVAILABLE,
+                    f"{len(rows)} hands are left without a daemon, so nothing was removed",
+                    action="end them with --now, or start the daemon: their sessions go on",
+                )
+            async with open_inventory(
+                journal=journal,
+                types=installed(self._config.sandbox, self._config.sockets),
+                folder=self._files.hands,
+                boot_id=boot_id(),
+                hands_max=0,
+            ) as inventory:
+                for row in journal.hands():
+                    await inventory.release(row)
+                    self._say(f"ended hand {row.hand_id}")
+
+    def _revoke(self) -> None:
+        identity = self._files.identity
+        if not identity.exists():
+            self._say("no identity: nothing to revoke")
+            return
+        try:
+            who = identity.load().identity.name
+        except CarpalError as error:
+            self._say(f"identity NOT revoked, it cannot be read: {error.message}")
+            self._say("an operator can: carpal fleet revoke NAME")
+            return
+        try:
+            address = Links.load(links_path(self._files.identity_dir)).enrollment
+            asyncio.run(retire(self._files.identity_dir, address, Way(self._config.proxy)))
+        except CarpalError as error:
+            self._say(f"identity NOT revoked: {error.message}")
+            self._say(f"its key is removed here; an operator must: carpal fleet revoke {who}")
+        else:
+            self._say(f"revoked the identity of {who}")
+
+    def _remove(self) -> None:
+        name = unit.NAME
+        for path in (self._units / f"{name}.d" / "strict.conf", self._units / name):
+            if path.exists():
+                path.unlink()
+                self._say(f"removed {path}")
+        with suppress(OSError):  # somebody's own drop-ins stay
+            (self._units / f"{name}.d").rmdir()
+        if self._systemd.runs:
+            self._systemd.call("daemon-reload")
+        folder = self._files.folder
+        if folder.exists():
+            folders.remove(folder)
+            self._say(f"removed {folder}")
+        with suppress(OSError):  # other processes' state stays
+            self._config.state_dir.rmdir()
+        self._say("done; what is left: the package, and /etc/carpal")
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,147 @@
+"""Contents of changed files on their way to blobs; what a hand plants there leads nowhere."""
+
+import asyncio
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from carpal.errors import CarpalError, refuse
+from carpal.status import Reason
+from carpal.v1 import types_pb2
+from hands.blobs import Blobs
+from hands.contract import Change, FileChange, Outcome, Result
+from hands.life import kept
+from tests.hands.place import PATIENCE
+
+CONTENT = b"content"
+DIGEST = hashlib.sha256(CONTENT).digest()
+CHANGE = FileChange("a", Change.CREATED, len(CONTENT), DIGEST, kept=True)
+RESULT = Result(Outcome.OK, "done", files=[CHANGE, FileChange("b", Change.REMOVED)])
+
+
+class Taking(Blobs):
+    """Blobs that are taken, or refused."""
+
+    def __init__(self, refusal: CarpalError | None = None) -> None:
+        super().__init__()
+        self.refusal = refusal
+        self.taken: list[tuple[str, bytes]] = []
+
+    async def write(self, session_id: str, file: IO[bytes], info: types_pb2.BlobInfo) -> None:
+        if self.refusal:
+            raise self.refusal
+        self.taken.append((session_id, file.read()))
+
+
+class Away(Blobs):
+    """Blobs whose link is away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+
+    async def write(self, session_id: str, file: IO[bytes], info: types_pb2.BlobInfo) -> None:
+        self.asked.set()
+        await asyncio.Event().wait()
+
+
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / DIGEST.hex()).write_bytes(CONTENT)
+    return tmp_path
+
+
+async def put(hand_folder: Path, blobs: Blobs, limit: float = PATIENCE) -> kept.Keeping:
+    keeping = kept.Keeping(RESULT, hand_folder, blobs, ["s"], limit)
+    await keeping.put()
+    return keeping
+
+
+async def test_what_was_taken_is_told_as_kept_and_stays_until_that_is_journaled(
+    tmp_path: Path,
+) -> None:
+    blobs = Taking()
+    keeping = await put(folder(tmp_path), blobs)
+    assert [each.kept for each in keeping.result.files] == [True, False]
+    assert blobs.taken == [("s", CONTENT)]
+    assert [each.name for each in (tmp_path / "kept").iterdir()] == [DIGEST.hex()]
+    keeping.clear()
+    assert not list((tmp_path / "kept").iterdir())
+
+
+async def test_what_could_not_be_taken_is_told_without_its_content_and_removed(
+    tmp_path: Path,
+) -> None:
+    full = refuse(Reason.STORE_FULL, "no room")
+    keeping = await put(folder(tmp_path), Taking(full))
+    assert [each.kept for each in keeping.result.files] == [False, False]
+    assert keeping.result.files[0].digest == DIGEST
+    (tmp_path / "kept/planted").mkdir()
+    keeping.clear()
+    assert [each.name for each in (tmp_path / "kept").iterdir()] == ["planted"]
+
+
+async def test_a_content_that_is_gone_keeps_none_of_the_others_back(tmp_path: Path) -> None:
+    gone = dataclasses.replace(CHANGE, path="gone", digest=bytes(32))
+    result = dataclasses.replace(RESULT, files=[gone, CHANGE])
+    keeping = kept.Keeping(result, folder(tmp_path), Taking(), ["s"])
+    await keeping.put()
+    assert [each.kept for each in keeping.result.files] == [False, True]
+
+
+async def test_contents_are_waited_for_a_bounded_time_together(tmp_path: Path) -> None:
+    keeping = await put(folder(tmp_path), Away(), limit=0.05)
+    assert [each.kept for each in keeping.result.files] == [False, False]
+
+
+async def test_contents_are_waited_for_until_someone_says_stop(tmp_path: Path) -> None:
+    blobs = Away()
+    keeping = kept.Keeping(RESULT, folder(tmp_path), blobs, ["s"])
+    putting = asyncio.create_task(keeping.put())
+    async with asyncio.timeout(PATIENCE):
+        await blobs.asked.wait()
+        keeping.stop()
+        keeping.stop()
+        await putting
+        await keeping.put()  # stopped before it began
+    assert not keeping.result.files[0].kept
+
+
+def _linked_file(folder: Path, elsewhere: Path) -> None:
+    file = folder / "kept" / DIGEST.hex()
+    file.unlink()
+    file.symlink_to(elsewhere / DIGEST.hex())
+
+
+def _linked_folder(folder: Path, elsewhere: Path) -> None:
+    (folder / "kept" / DIGEST.hex()).unlink()
+    (folder / "kept").rmdir()
+    (folder / "kept").symlink_to(elsewhere)
+
+
+def _pipe(folder: Path, elsewhere: Path) -> None:
+    file = folder / "kept" / DIGEST.hex()
+    file.unlink()
+    os.mkfifo(file)
+
+
+@pytest.mark.parametrize("plant", [_linked_file, _linked_folder, _pipe])
+async def test_what_a_hand_plants_in_its_place_is_neither_read_nor_removed(
+    tmp_path: Path, plant: Callable[[Path, Path], None]
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / DIGEST.hex()).write_bytes(CONTENT)
+    (tmp_path / "hand").mkdir()
+    plant(folder(tmp_path / "hand"), elsewhere)
+    blobs = Taking()
+    keeping = await put(tmp_path / "hand", blobs)
+    assert not blobs.taken
+    assert not keeping.result.files[0].kept
+    keeping.clear()
+    assert (elsewhere / DIGEST.hex()).read_bytes() == CONTENT
