@@ -129,7 +129,9 @@ class HandType:
 
     __carpal_hand_type__ = True
     capabilities: Sequence[str] = ()
-    """`shell`, `files`, `visual`: what `carpal hand check` then holds it to."""
+    """`shell`, `files`, `visual`: what `carpal hand check` then holds it to. `mounts`: what a
+    session mounts is put into the hand's folder, after `provision` and before the first call.
+    `save`: the folder can be saved."""
 
     @classmethod
     def probe(cls) -> str:

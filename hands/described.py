@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 from hands.hints import Schema, Signature, signature
 
-CAPABILITIES = frozenset({"files", "shell", "visual"})
+CAPABILITIES = frozenset({"files", "mounts", "save", "shell", "visual"})
 """What such a type may say that it can."""
 LONGEST = 24 * 3600.0
 """Seconds that a tool's own time limit may be."""

@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hands.inside import runner, tree
-from hands.inside.call import NEVER
+from hands.inside import mounting, runner, tree
+from hands.inside.call import NEVER, Call
 from hands.inside.hosted import HostedCall
 from hands.inside.supervising import Supervisor
 
@@ -237,7 +237,9 @@ class HostedSupervisor(Supervisor):
         except OSError as error:
             self.host.gone = f"its process cannot be started: {error.strerror}"
 
-    def _call(self, call_id: str, tool: str, given: Mapping[str, Any], limit: float) -> HostedCall:
+    def _call(self, call_id: str, tool: str, given: Mapping[str, Any], limit: float) -> Call:
+        if tool in mounting.TOOLS:  # the daemon's own question, and no tool of the host's
+            return super()._call(call_id, tool, given, limit)
         return HostedCall(self._place, call_id, tool, given, limit, host=self.host)
 
     def _pause(self) -> float:

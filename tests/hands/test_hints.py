@@ -240,7 +240,7 @@ class Boasts(Whole):
         (NoHand, "NoHand: has no docstring; say in it what a hand of it is"),
         (GivesANumber, "GivesANumber.it: returns <class 'int'>; a tool returns str or None"),
         (NeverEnds, "NeverEnds.it: time_limit must be above 0"),
-        (Boasts, "Boasts.capabilities: 'isolated' is none of files, shell, visual"),
+        (Boasts, "Boasts.capabilities: 'isolated' is none of files, mounts, save, shell, visual"),
         (HandType, "HandType has no tool; put @tool() before a method"),
         (str, "is no class derived from hands.api.HandType"),
     ],

@@ -1,8 +1,10 @@
 """A hand type that somebody wrote against `hands/api.py`, in a daemon."""
 
 import asyncio
+import io
 import os
 import signal
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from carpal.hand_mark import mark
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from hands.inside import tree
+from tests.hands.life.test_mounts import Kept
 from tests.hands.place import PATIENCE, open_place, until
 from tests.hands.plugins.written import Plugins
 
@@ -230,3 +233,40 @@ async def test_a_tool_of_a_name_that_claude_knows_may_take_what_it_likes(plugins
         assert (await place.run(hand, "memory", what="a\0b")).content == "a\0b"
         assert (await place.run(hand, "bash")).content == "restart False"
         assert (await place.run(hand, "bash", restart=True)).content == "restart True"
+
+
+READER = """
+class It(HandType):
+    'Reads what was mounted.'
+    capabilities = ('mounts', 'save')
+
+    @tool()
+    def read(self, path: str, context: Context) -> str:
+        'Reads it.'
+        return (context.folder / path).read_text()
+"""
+
+
+async def test_what_a_session_mounts_is_in_its_folder_before_its_first_call_and_can_be_saved(
+    plugins: Plugins, tmp_path: Path
+) -> None:
+    kind, blobs = plugins.write("it", READER), Kept(b"from a blob")
+    (digest,) = blobs.blobs
+    async with open_place(tmp_path / "state", more={"it": kind}, blobs=blobs) as place:
+        asked = pb.ProvisionRequest(
+            driver=place.driver(),
+            hand_id=place.new_id("h"),
+            type="it",
+            mounts=[
+                pb.Mount(source_ref=f"blob:{digest.hex()}", mount_path="in/blob"),
+                pb.Mount(source_ref="text:of a text", mount_path="text"),
+            ],
+        )
+        asked.orphan_deadline.FromSeconds(60)
+        assert "Mounted: in/blob: 11 bytes" in (await place.provision(asked)).note
+        for path, says in (("in/blob", "from a blob"), ("text", "of a text")):
+            assert (await place.run(asked.hand_id, "read", path=path)).content == says
+        keeper = place.inventory.keepers[asked.hand_id]
+        saved = await keeper.save("s", "save-1")
+        with tarfile.open(fileobj=io.BytesIO(blobs.blobs[saved.digest])) as tar:
+            assert {each.lstrip("./") for each in tar.getnames()} >= {"in/blob", "text"}
