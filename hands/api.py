@@ -75,7 +75,14 @@ class Context:
 
     __carpal_context__ = True
 
-    def __init__(self, folder: Path, call_id: str = "test", time_limit: float = TIME_LIMIT) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        call_id: str = "test",
+        time_limit: float = TIME_LIMIT,
+        *,
+        own: Path | None = None,
+    ) -> None:
         self.folder = folder
         """The hand's own, empty at first and removed with it. It is the current folder too."""
         self.call_id = call_id
@@ -85,6 +92,7 @@ class Context:
         self.cancelled = False
         """To look at where no exception gets through, in a thread or in a library's callback."""
         self.attached: list[Attached] = []
+        self._own = own or folder.parent
 
     def say(self, text: str) -> None:
         """Give output as it comes: those who watch see it at once. `print` does the same."""
@@ -97,7 +105,7 @@ class Context:
         if len(data) > ATTACHMENT_MAX:
             raise ToolError(f"{name or 'it'} has {len(data)} bytes, more than {ATTACHMENT_MAX}")
         digest = hashlib.sha256(data).hexdigest()
-        kept = self.folder.parent / "kept"
+        kept = self._own / "kept"
         kept.mkdir(mode=0o700, exist_ok=True)
         (kept / digest).write_bytes(data)
         self.attached.append(Attached(digest, len(data), media_type, name))
@@ -110,7 +118,7 @@ class Context:
         """
         from hands import said_folder
 
-        said_folder.put(self.folder.parent / said_folder.FOLDER, kind, data, event_id)
+        said_folder.put(self._own / said_folder.FOLDER, kind, data, event_id)
 
 
 class HandType:

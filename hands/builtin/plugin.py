@@ -172,9 +172,9 @@ class PluginType:
         except HandLost as error:
             raise ProvisionFailed(str(error)) from error
         try:
-            note = await self._make(hand, order, progress)
+            note = await make(hand, self._name, order, progress, self._provision_limit)
         except BaseException:
-            await _end(hand)
+            await end(hand)
             raise
         state = {
             "pid": hand.pid,
@@ -210,31 +210,34 @@ class PluginType:
         hand.limits = self._told.limits
         return hand
 
-    async def _make(self, hand: PluginHand, order: Order, progress: Callable[[str], None]) -> str:
-        """Have its `provision` run; what the model is to know. Raises ProvisionFailed."""
-        call = Call(PROVISION, PROVISION, order.config, self._provision_limit)
-        said = b""
-        try:
-            async with _kept(hand, order.orphan_deadline):
-                async for step in hand.execute(call):
-                    if isinstance(step, Output):
-                        *lines, said = (said + step.data).split(b"\n")
-                        for line in lines:
-                            progress(line.decode("utf-8", "replace"))
-                    elif isinstance(step, Result):
-                        result = step
-        except HandLost as error:
-            raise ProvisionFailed(f"{self._name}: {error}") from error
-        await hand.acknowledge(PROVISION)
-        if result.outcome is not Outcome.OK:
-            raise ProvisionFailed(f"{self._name}: {result.content[-_WHY_MAX:]}")
-        return result.content
-
     def _why(self) -> str:
         return f"the hand type {self._name!r} ({self._target}) is of no use: {self._told.unready}"
 
     def _enforceable(self) -> set[str]:
         return {name for name, controller in cgroups.LIMITS.items() if controller in self._bases}
+
+
+async def make(
+    hand: PluginHand, name: str, order: Order, progress: Callable[[str], None], limit: float
+) -> str:
+    """Have its host make it; what the model is to know. Raises ProvisionFailed, naming the type."""
+    call = Call(PROVISION, PROVISION, order.config, limit)
+    said = b""
+    try:
+        async with _kept(hand, order.orphan_deadline):
+            async for step in hand.execute(call):
+                if isinstance(step, Output):
+                    *lines, said = (said + step.data).split(b"\n")
+                    for line in lines:
+                        progress(line.decode("utf-8", "replace"))
+                elif isinstance(step, Result):
+                    result = step
+    except HandLost as error:
+        raise ProvisionFailed(f"{name}: {error}") from error
+    await hand.acknowledge(PROVISION)
+    if result.outcome is not Outcome.OK:
+        raise ProvisionFailed(f"{name}: {result.content[-_WHY_MAX:]}")
+    return result.content
 
 
 def _environment(order: Order) -> dict[str, str]:
@@ -264,7 +267,8 @@ async def _kept(hand: PluginHand, deadline: float) -> AsyncIterator[None]:
         await asyncio.wait({keeping})
 
 
-async def _end(hand: PluginHand) -> None:
+async def end(hand: PluginHand) -> None:
+    """End one that is no good."""
     with contextlib.suppress(HandLost):  # what is left of it is reaped
         await hand.release()
 

@@ -19,6 +19,7 @@ from carpal import hand_mark
 from hands.builtin import common, egress, limited, process_start
 from hands.builtin.bound import bound
 from hands.builtin.limited import LimitedHand
+from hands.builtin.sandboxes import PROCESSES, Sandboxes
 from hands.builtin.supervised import PULSE, Pulse
 from hands.builtin.supervisor_socket import results_left
 from hands.contract import (
@@ -49,8 +50,6 @@ _CONFIG_SCHEMA: dict[str, Any] = {
     },
     "additionalProperties": False,
 }
-_PROCESSES = 1024
-"""Processes and threads a hand has at most where nothing else is asked for: a fork bomb's end."""
 
 
 class ProcessType:
@@ -69,8 +68,6 @@ class ProcessType:
         self._pulse = pulse
         self._start_limit = start_limit
         self.sandbox = sandbox
-        self._bases: dict[str, cgroups.Base] = {}
-        """Where its hands' control groups are made, once that is known."""
 
     @property
     def sandbox(self) -> str:
@@ -82,23 +79,12 @@ class ProcessType:
         if word not in SANDBOX:
             raise ValueError(f"sandbox is {word!r}, none of {', '.join(SANDBOX)}")
         self._sandbox = word
-        # Why hands get none; empty when they do, None before that is known.
-        self._unsandboxed: str | None = (
-            None if word != "off" else "the machine's owner turned it off"
-        )
+        self._sandboxes = Sandboxes(None if word != "off" else "the machine's owner turned it off")
 
     async def prepare(self) -> None:
         """Find out about the sandbox, which takes a moment; what is not known now is later."""
         with contextlib.suppress(probe.NotKnown):
-            await self._why_not()
-
-    async def _why_not(self) -> str:
-        """Why hands get no sandbox; empty when they do. Raises `probe.NotKnown`."""
-        if self._unsandboxed is not None:
-            return self._unsandboxed
-        why, self._bases = await asyncio.to_thread(_look)
-        self._unsandboxed = why
-        return why
+            await self._sandboxes.why_not()
 
     def _refusal(self, why: str) -> str:
         """Why there is no hand at all without a sandbox; empty when there is one."""
@@ -113,7 +99,7 @@ class ProcessType:
 
     def describe(self) -> Description:
         """Shell and files, in a fresh folder or in one of the owner's."""
-        isolated = self._unsandboxed == ""
+        isolated = self._sandboxes.there
         how = "in a sandbox" if isolated else "without a sandbox"
         return Description(
             type="process",
@@ -129,19 +115,21 @@ class ProcessType:
     async def probe(self) -> Health:
         """Ready wherever there is a bash, and a sandbox if one is required."""
         try:
-            why = await self._why_not()
+            why = await self._sandboxes.why_not()
         except probe.NotKnown as error:
             return Health(ready=False, reason=str(error))
         if shutil.which("bash", path=bwrap.PATH if not why else process_start.path()) is None:
             return Health(ready=False, broken=True, reason="bash is not installed; install it")
         if refusal := self._refusal(why):
             return Health(ready=False, broken=True, reason=refusal)
-        return Health(ready=True, not_enforceable=sorted(set(common.LEAST) - self._enforceable()))
+        return Health(
+            ready=True, not_enforceable=sorted(set(common.LEAST) - self._sandboxes.enforceable())
+        )
 
     async def provision(self, order: Order, progress: Callable[[str], None]) -> Provisioned:
         """Start a supervisor over the workspace."""
         try:
-            why = await self._why_not()
+            why = await self._sandboxes.why_not()
         except probe.NotKnown as error:
             raise ProvisionFailed(str(error)) from error
         if refusal := self._refusal(why):
@@ -150,7 +138,7 @@ class ProcessType:
         self._check_limits(order, why)
         allowed = egress.rules(order.config)
         workspace = bound(order)
-        limits = {"processes": _PROCESSES, **order.limits}
+        limits = {"processes": PROCESSES, **order.limits}
         group = Group()
         if why:
             egress.refuse_without_sandbox(order.config)
@@ -160,7 +148,7 @@ class ProcessType:
             note = f"The workspace is {place}; file tools take paths relative to it."
         else:
             progress("making the sandbox")
-            group = cgroups.make(cgroups.name_of(order.folder), limits, self._bases)
+            group = cgroups.make(cgroups.name_of(order.folder), limits, self._sandboxes.bases)
             await process_start.sandboxed(
                 order,
                 workspace,
@@ -229,15 +217,10 @@ class ProcessType:
             folder, self._pulse, group=group, memory_bytes=memory, known=known
         )
 
-    def _enforceable(self) -> set[str]:
-        """Limits that are kept here."""
-        kept = {name for name, controller in cgroups.LIMITS.items() if controller in self._bases}
-        return kept | ({"disk_bytes"} if self._unsandboxed == "" and os.geteuid() == 0 else set())
-
     def _check_limits(self, order: Order, why: str) -> None:
         """Raises LIMIT_NOT_ENFORCEABLE for a limit that would be no more than a wish."""
         reason = f"it has no sandbox: {why}" if why else "the daemon may not set them"
-        common.check_limits(order, self._enforceable(), reason)
+        common.check_limits(order, self._sandboxes.enforceable(), reason)
 
     def _not_enforced(self, why: str) -> tuple[str, ...]:
         if why:
@@ -245,22 +228,7 @@ class ProcessType:
                 f"runs as the daemon's user, without a sandbox: {why}",
                 egress.NETWORK_OPEN,
             )
-        lacks = []
-        if os.geteuid() != 0:
-            lacks.append("runs as the daemon's user: it has no user of its own")
-        if "pids" not in self._bases:
-            lacks.append("the number of its processes is not limited")
-        return tuple(lacks)
-
-
-def _look() -> tuple[str, dict[str, cgroups.Base]]:
-    """Why no sandbox can be made, and where groups can be."""
-    why = probe.problem()
-    if not why:
-        bwrap.compile_code()
-    found = {} if why else cgroups.bases()
-    cgroups.sweep(found)
-    return why, found
+        return self._sandboxes.not_enforced()
 
 
 def _made(folder: Path) -> Path:

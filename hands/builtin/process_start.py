@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from carpal.fault_points import FOLDER
@@ -25,6 +26,19 @@ _JOINING = (
 _SUPERVISOR = Path(__file__).resolve().parents[1] / "supervisor.py"
 
 
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What runs a hand's tools in a sandbox, where that is not its supervisor itself."""
+
+    host: Sequence[str]
+    """The program; `{line}` in it is the line's descriptor."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    namespaces: bool = False
+    """It makes sandboxes of its own."""
+    shm_max: int = bwrap.SHM_MAX
+    """Bytes of memory that its processes share by files."""
+
+
 async def sandboxed(
     order: Order,
     bound: Bound | None,
@@ -33,6 +47,7 @@ async def sandboxed(
     mark: str,
     group: Group,
     allowed: Sequence[Rule],
+    inside: Inside | None = None,
 ) -> None:
     """Start it in a sandbox whose way out is `allowed`; it is ready when this returns."""
     root = os.geteuid() == 0
@@ -52,17 +67,21 @@ async def sandboxed(
             "PATH": bwrap.PATH,
             **common.environment(order),
             **egress.environment(allowed),
+            **(inside.environment if inside else {}),
             name: value,
         },
         tmp=files / "tmp" if size else None,
         tmp_max=int(min(bwrap.TMP_MAX, memory / 4)),
-        shm_max=int(min(bwrap.SHM_MAX, memory / 8)),
+        shm_max=int(min(inside.shm_max if inside else bwrap.SHM_MAX, memory / 8)),
+        packages=inside is not None,
+        namespaces=inside is not None and inside.namespaces,
     )
     command = [
         *(*bwrap.python(), f"{bwrap.CODE}/hands/supervisor.py", "--stay"),
         *(["--sealed"] if root else []),
         *egress.ARGUMENTS,
         *("--folder", bwrap.FOLDER, "--workspace", bwrap.WORKSPACE),
+        *(["--host", json.dumps(inside.host)] if inside else []),
         *common.terms(order, start_limit),
     ]
     await launch.start(box, command, group.joins, {"PATH": path(), name: value})

@@ -10,6 +10,7 @@ import compileall
 import os
 import shutil
 import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import cache_from_source
@@ -21,6 +22,8 @@ WORKSPACE = "/workspace"
 HOME = "/home/hand"
 CODE = "/opt/carpal"
 """Where the supervisor is, inside."""
+PACKAGES = "/opt/python"
+"""Where the daemon's virtual environment is, inside: nothing tells where it is outside."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _HANDS = Path(__file__).resolve().parents[1]
 _LINKS = ("bin", "sbin", "lib", "lib64", "lib32", "libx32")
@@ -55,6 +58,10 @@ class Sandbox:
     shm_max: int = SHM_MAX
     binds: Sequence[tuple[Path, str]] = ()
     """More folders to write in."""
+    packages: bool = False
+    """It runs classes of ours, with the daemon's Python packages, as `hosting_python` says."""
+    namespaces: bool = False
+    """What runs in it may make a sandbox of its own, as browsers do."""
 
 
 def arguments(box: Sandbox, command: Sequence[str], options: int) -> list[str]:
@@ -87,7 +94,7 @@ def options(box: Sandbox, *, seccomp: int, passwd: int, group: int) -> bytes:
     line += ["--unshare-cgroup-try", "--new-session", "--as-pid-1", "--hostname", "hand"]
     line += ["--cap-drop", "ALL"]
     if box.uid is None:
-        line += ["--unshare-user", "--disable-userns"]
+        line += ["--unshare-user", *([] if box.namespaces else ["--disable-userns"])]
     else:
         for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
             line += ["--cap-add", capability]  # for setpriv, which gives them away
@@ -106,7 +113,7 @@ def options(box: Sandbox, *, seccomp: int, passwd: int, group: int) -> bytes:
     line += ["--bind", str(box.home), HOME]
     for path, place in box.binds:
         line += ["--bind", str(path), place]
-    line += [*_code(), "--remount-ro", "/", "--chdir", "/", "--clearenv"]
+    line += [*_code(box.packages), "--remount-ro", "/", "--chdir", "/", "--clearenv"]
     for name, value in box.environment.items():
         line += ["--setenv", name, value]
     line += ["--seccomp", str(seccomp)]
@@ -128,11 +135,29 @@ def python() -> list[str]:
     return [os.path.realpath(getattr(sys, "_base_executable", sys.executable)), "-I", "-S"]
 
 
+def hosting_python() -> str:
+    """The daemon's own Python with its packages, as it is called in a sandbox that has these."""
+    if Path(sys.prefix).resolve() == Path(sys.base_prefix).resolve():
+        return python()[0]
+    return f"{PACKAGES}/bin/{Path(sys.executable).name}"
+
+
+def unreadable() -> str:
+    """Why the daemon's Python packages cannot be read by a hand's own user; empty when they can."""
+    if os.geteuid() != 0:
+        return ""
+    for path in (Path(sys.prefix), Path(sysconfig.get_path("purelib")), _HANDS):
+        if path.stat().st_mode & 0o005 != 0o005:
+            return f"{path} is for its owner alone, and a hand is another user: chmod -R a+rX it"
+    return ""
+
+
 def compile_code() -> None:
     """Have Python's compiled form of what runs inside, as far as it may be written: there it is
     read-only, and each hand would compile all of it anew.
     """
-    for source in (_HANDS / "inside").glob("*.py"):
+    of_hosts = (*_HANDS.glob("plugins/*.py"), *_HANDS.glob("*.py"))
+    for source in (*_HANDS.glob("inside/*.py"), *of_hosts):
         if not _is_a_packages(Path(cache_from_source(str(source)))):
             compileall.compile_file(source, quiet=2)
 
@@ -162,14 +187,16 @@ def _system() -> list[str]:
     return line
 
 
-def _code() -> list[str]:
+def _code(packages: bool) -> list[str]:
     """The supervisor, and the interpreter where the machine's programs do not include it."""
     line = _folders(Path(CODE, "hands"))
-    for name in ("__init__.py", "supervisor.py", "inside"):
+    for name in ("__init__.py", "supervisor.py", "inside") if not packages else ("",):
         line += ["--ro-bind", str(_HANDS / name), f"{CODE}/hands/{name}"]
     prefix = Path(sys.base_prefix).resolve()
     if not prefix.is_relative_to("/usr"):
         line += [*_folders(prefix.parent), "--ro-bind", str(prefix), str(prefix)]
+    if packages and hosting_python() != python()[0]:
+        line += [*_folders(Path(PACKAGES)), "--ro-bind", str(Path(sys.prefix).resolve()), PACKAGES]
     return line
 
 

@@ -72,7 +72,8 @@ def files(box: bwrap.Sandbox) -> Iterator[dict[str, int]]:
     uid = os.geteuid() if box.uid is None else box.uid
     gid = os.getegid() if box.gid is None else box.gid
     passwd, group = bwrap.passwd(uid, gid)
-    texts = {"seccomp": seccomp.program(), "passwd": passwd.encode(), "group": group.encode()}
+    filtered = seccomp.program(namespaces=box.namespaces)
+    texts = {"seccomp": filtered, "passwd": passwd.encode(), "group": group.encode()}
     with contextlib.ExitStack() as stack:
         opened = {name: stack.enter_context(_holding(name, text)) for name, text in texts.items()}
         options = bwrap.options(box, **opened)

@@ -4,7 +4,8 @@
 `described` and `unready`, or `wrong`. `… run MODULE:CLASS FD FOLDER HAND` serves the supervisor at
 the other end of the socket FD, in frames as the supervisor's own: `call {call_id, tool, input,
 limit}`, `cancel {call_id}`, `release`; answered by `{call_id, outcome, content, attachments}`,
-content null when the output is the result. HAND is for people who look at ps.
+content null when the output is the result. HAND is for people who look at ps. In a sandbox, whose
+workspace is not in the hand's folder, `OWN` after it is that folder.
 
 Calls run in the main thread, one at a time. Another thread reads what the supervisor says, so that
 a call that never gives way can be cancelled.
@@ -31,6 +32,7 @@ from hands import described
 from hands.api import Cancelled, Context, HandLost, HandType, ToolError
 from hands.hints import signature
 from hands.inside.output import Capture
+from hands.plugins.hosted import Hosted
 
 PROVISION = ".provision"
 """The call that makes the hand; no tool has such a name."""
@@ -53,7 +55,8 @@ def main() -> None:
         while told:
             told = told[os.write(fd, told) :]
         os._exit(0)  # whatever threads it started
-    Host(target, socket.socket(fileno=fd), Path(sys.argv[4])).run()
+    own = Path(sys.argv[6]) if len(sys.argv) > 6 else None
+    Host(target, socket.socket(fileno=fd), Path(sys.argv[4]), own).run()
 
 
 def load(target: str) -> type[HandType]:
@@ -89,11 +92,14 @@ def _described(target: str) -> Answer:
 class Host:
     """One hand."""
 
-    def __init__(self, target: str, line: socket.socket, folder: Path) -> None:
+    def __init__(
+        self, target: str, line: socket.socket, folder: Path, own: Path | None = None
+    ) -> None:
         self._target = target
         line.set_inheritable(False)
         self._line = line
         self._folder = folder
+        self._own = own
         self._asked: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._hand: HandType | None = None
         self._main = threading.get_ident()
@@ -128,7 +134,7 @@ class Host:
                 return
 
     async def _answer(self, message: Answer) -> Answer:
-        context = Context(self._folder, message["call_id"], message["limit"])
+        context = Context(self._folder, message["call_id"], message["limit"], own=self._own)
         try:
             self._context = context
             if context.call_id in self._cancelled:
@@ -154,12 +160,16 @@ class Host:
             kind = load(self._target)
             os.chdir(self._folder)
             self._hand = kind()
+            if isinstance(self._hand, Hosted):
+                return await self._run(self._hand.make, config=given, context=context)
             method = getattr(self._hand, "provision", None)
             if method is None:
                 return "ready"
             names = described.provision(kind).context
         else:
             assert self._hand is not None
+            if isinstance(self._hand, Hosted):
+                return await self._run(self._hand.call, name=name, given=given, context=context)
             function = described.tools(type(self._hand))[name]
             names = signature(function, name).context
             method = getattr(self._hand, name)

@@ -1,0 +1,22 @@
+"""A class of ours that runs in a sandbox: its tools are described by who makes it, not by hints.
+
+The daemon describes and checks them, and imports nothing of it; `hands/plugins/host.py` runs it,
+as it runs what others write. So it may be given whatever its type knows of its tools.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hands.api import Context, HandType
+
+
+class Hosted(HandType):
+    """One hand."""
+
+    async def make(self, config: Mapping[str, Any], context: Context) -> str:
+        """Make it ready; what the model is to know. What it raises is why there is no hand."""
+        raise NotImplementedError
+
+    async def call(self, name: str, given: Mapping[str, Any], context: Context) -> str:
+        """Run a tool with an input that fits its schema: as the methods of a plugin."""
+        raise NotImplementedError
