@@ -43,16 +43,27 @@ class CarpalError(Exception):
         self.reason = reason
         self.message = message
         self.fields = fields
+        self.bare: Code | None = None
+        """The code alone, of a peer that gave no reason we know: `reason` is the nearest to it."""
 
     @property
     def code(self) -> Code:
-        """The gRPC code of the reason."""
-        return SPECS[self.reason].code
+        """The gRPC code."""
+        return SPECS[self.reason].code if self.bare is None else self.bare
+
+    @property
+    def name(self) -> str:
+        """What to call it: the reason, or the code where none was given."""
+        return self.reason.value if self.bare is None else self.bare.name
 
     @property
     def action(self) -> str:
         """What the caller should do."""
-        return self.fields.get("action") or SPECS[self.reason].action
+        if action := self.fields.get("action"):
+            return action
+        if self.bare in _ACTION_BY_CODE:
+            return _ACTION_BY_CODE[self.bare]
+        return SPECS[self.reason].action
 
     def __str__(self) -> str:
         if self.reason is Reason.INVALID_FIELD and "action" not in self.fields:
@@ -174,7 +185,9 @@ def from_status(status: status_pb2.Status) -> CarpalError:
             break  # a newer peer's reason, or none at all: its code still says the class
     code = Code(status.code) if status.code in _CODES else Code.UNKNOWN
     reason = _REASON_BY_CODE.get(code, Reason.INTERNAL)
-    return _CLASSES.get(code, Broken)(reason, message or code.name)
+    bare = _CLASSES.get(code, Broken)(reason, message or code.name)
+    bare.bare = code
+    return bare
 
 
 _CODES = frozenset(int(code) for code in Code)
@@ -189,6 +202,15 @@ _REASON_BY_CODE: dict[Code, Reason] = {
     Code.RESOURCE_EXHAUSTED: Reason.GROUP_TOO_LARGE,
 }
 """The nearest reason, for a peer that gave none we know; the class follows the code."""
+_ACTION_BY_CODE: dict[Code | None, str] = {
+    Code.NOT_FOUND: "check the name or id",
+    Code.ALREADY_EXISTS: "choose another id",
+    Code.FAILED_PRECONDITION: "mend that first",
+    Code.ABORTED: "try again",
+    Code.OUT_OF_RANGE: "ask for what is there",
+    Code.RESOURCE_EXHAUSTED: "ask for less, or wait until there is room",
+}
+"""What to do where no reason says it better."""
 
 
 def _clamp(text: str, size: int) -> str:

@@ -86,8 +86,8 @@ def refused(*reasons: Reason, field: str = "", says: str = "") -> Iterator[None]
         refusal = from_rpc(error, PEER)
         check_refusal(refusal, code, *reasons)
         if field:
-            equal(f"the field that {refusal.reason} names", refusal.fields.get("field"), field)
-        must(says in refusal.message, f"{refusal.reason} does not say {says!r}: {refusal.message}")
+            equal(f"the field that {refusal.name} names", refusal.fields.get("field"), field)
+        must(says in refusal.message, f"{refusal.name} does not say {says!r}: {refusal.message}")
     else:
         raise Failed(f"was not refused{_wanted(reasons)}")
 
@@ -104,10 +104,10 @@ def check_refusal(error: CarpalError, code: int, *reasons: Reason) -> None:
     if error.reason is Reason.NOT_BUILT:
         raise Failed(NOT_BUILT)
     if reasons and error.reason not in reasons:
-        raise Failed(f"refused as {error.reason} ({error.message}){_wanted(reasons)}")
+        raise Failed(f"refused as {_named(error)} ({error.message}){_wanted(reasons)}")
     if not reasons and error.reason in _VAGUE:
-        raise Failed(f"answered {error.reason} ({error.message})")
-    equal(f"the code of {error.reason}", code, int(SPECS[error.reason].code))
+        raise Failed(f"answered {_named(error)} ({error.message})")
+    equal(f"the code of {error.name}", code, int(SPECS[error.reason].code))
 
 
 def explain(error: Exception) -> str:
@@ -116,7 +116,7 @@ def explain(error: Exception) -> str:
         text = str(error)
     elif isinstance(error, grpc.aio.AioRpcError):
         meant = from_rpc(error, PEER)
-        text = f"refused as {meant.reason}: {meant.message}"
+        text = f"refused as {_named(meant)}: {meant.message}"
         if meant.reason is Reason.NOT_BUILT:
             text = NOT_BUILT
     elif isinstance(error, TimeoutError):
@@ -124,6 +124,10 @@ def explain(error: Exception) -> str:
     else:
         text = f"{type(error).__name__}: {error}"
     return _line(text)
+
+
+def _named(error: CarpalError) -> str:
+    return error.name if error.bare is None else f"{error.name} without a reason"
 
 
 def _wanted(reasons: tuple[Reason, ...]) -> str:

@@ -12,18 +12,19 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
-from carpal.errors import invalid, refuse
+from carpal.errors import CarpalError, invalid, refuse
 from carpal.ids import new_id
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import types_pb2
 from hands import requests
 from hands.blobs import Blobs
+from hands.builtin.socket import SocketType
 from hands.contract import HandType
 from hands.files import HandFiles, boot_id
-from hands.inventory import open_inventory
+from hands.inventory import Inventory, open_inventory
 from hands.journal import Journal
 from hands.journal_file import journal_errors
 from hands.service import HandService
@@ -31,6 +32,8 @@ from hands.service import HandService
 _NAME = "call"
 _ORPHAN = 120
 """Seconds after which a hand ends whose caller was killed."""
+_BEAT = 0.25
+"""Of that, after which the hand is told that its caller lives."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +50,21 @@ class Asked:
     """Where what is attached goes; without it, nowhere."""
 
 
+class Called(NamedTuple):
+    """What came of a call."""
+
+    result: pb.Result
+    left: str
+    """Why its hand is not ended, and what to do; empty when it is."""
+
+
 async def call(
     types: Mapping[str, HandType],
     asked: Asked,
     *,
     note: Callable[[str], None],
     output: Callable[[bytes], None],
-) -> pb.Result:
+) -> Called:
     """Make a hand, run the call, and end the hand; whatever that raises is for a person.
 
     `note` is told what happens on the way, `output` what the call gives as it comes.
@@ -83,8 +94,20 @@ async def call(
                 else:
                     result = response.result
         finally:
-            await service.release(pb.ReleaseRequest(driver=driver, hand_id=order.hand_id))
-        return result
+            release = pb.ReleaseRequest(driver=driver, hand_id=order.hand_id)
+            left = await _end(service, release, types[asked.type])
+        return Called(result, left)
+
+
+async def _end(service: HandService, request: pb.ReleaseRequest, kind: HandType) -> str:
+    """End a hand; why it is not, and what to do about it."""
+    try:
+        await service.release(request)
+    except CarpalError as error:
+        if isinstance(kind, SocketType):
+            return f"{error.message}: have Release end the hand and answer `ended: true`"
+        return str(error)
+    return ""
 
 
 def as_json(result: pb.Result) -> dict[str, Any]:
@@ -106,14 +129,14 @@ async def _check(
     service: HandService, types: Mapping[str, HandType], request: pb.ExecuteRequest, name: str
 ) -> None:
     """Refuse before any hand is made what would be refused after it."""
-    health = await service.probe(pb.ProbeRequest(type=name))
+    kind, health = types[name], await service.probe(pb.ProbeRequest(type=name))
     if health.state != pb.PROBE_STATE_READY:
         raise refuse(
             Reason.UNAVAILABLE,
             f"no hand of type {name!r} can be made here: {health.reason}",
-            action="mend that first",
+            action=kind.mend if isinstance(kind, SocketType) else "mend that first",
         )
-    requests.call(request, types[name].describe())
+    requests.call(request, kind.describe())
 
 
 @asynccontextmanager
@@ -134,9 +157,21 @@ async def _service(types: Mapping[str, HandType], blobs: Blobs) -> AsyncIterator
                 hands_max=1,
                 blobs=blobs,
             ) as inventory:
-                yield HandService(inventory, _NAME, _NAME)
+                beating = asyncio.create_task(_beat(inventory))
+                try:
+                    yield HandService(inventory, _NAME, _NAME)
+                finally:
+                    beating.cancel()
+                    await asyncio.wait({beating})
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+async def _beat(inventory: Inventory) -> None:
+    """Tell the hand that its caller lives, until cancelled: a call may outlast its deadline."""
+    while True:
+        await asyncio.sleep(_ORPHAN * _BEAT)
+        await inventory.contact()
 
 
 def _made() -> Path:

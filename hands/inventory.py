@@ -17,7 +17,7 @@ from carpal.mounts import Mount
 from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2
 from hands.blobs import Blobs
-from hands.contract import Closing, Hand, HandType, Order, Preparing
+from hands.contract import Closing, Hand, HandLost, HandType, Order, Preparing
 from hands.counts import Counts
 from hands.journal import HandRow, Journal
 from hands.life import folders
@@ -227,6 +227,9 @@ class Inventory:
             await self._end(row)
         except sqlite3.Error:
             raise  # the journal's ends the daemon
+        except HandLost as error:  # in its type's own words
+            log.warning("hand not released", extra={"hand_id": row.hand_id, "why": str(error)})
+            return error
         except Exception as error:  # told to who waits; it must not end the daemon
             log.exception("hand not released", extra={"hand_id": row.hand_id})
             return error

@@ -17,7 +17,7 @@ from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import orchestrator_pb2
 from hands import describe, requests, results
-from hands.contract import Description, HandType, HasUnits, Order
+from hands.contract import Description, HandLost, HandType, HasUnits, Order
 from hands.inventory import Inventory
 from hands.journal import CallRow, HandRow
 from hands.life import mounts
@@ -181,7 +181,14 @@ class HandService:
         if len(shares) > 1:
             self._journal.unshare(row.hand_id, driver.session_id)
             return pb.ReleaseResponse(ended=False)
-        await self._hands.release(row)
+        try:
+            await self._hands.release(row)
+        except (HandLost, OSError) as error:
+            raise refuse(
+                Reason.INTERNAL,
+                f"hand {row.hand_id!r} is not ended: {error}",
+                action="ask again; if it stays so, see to it on its machine",
+            ) from error
         return pb.ReleaseResponse(ended=True)
 
     async def drain_hands(

@@ -35,12 +35,15 @@ class Sandboxing(Protocol):
 
 
 def installed(
-    sandbox: str = "auto", sockets: Mapping[str, Path] = MappingProxyType({})
+    sandbox: str = "auto",
+    sockets: Mapping[str, Path] = MappingProxyType({}),
+    *,
+    daemon: bool = True,
 ) -> dict[str, HandType]:
     """By name. One whose extra is not installed is left out, and the log says so.
 
     `sockets` are hand servers of someone's own, by the type's name. Raises CONFIG_INVALID for one
-    whose name is taken.
+    whose name is taken. Without `daemon` they are for a command alone.
 
     Nothing is imported but our own: what others wrote runs in no daemon. A name that is taken
     stays who had it: ours first, then the first that Python finds.
@@ -58,11 +61,11 @@ def installed(
         except ImportError as error:
             log.warning("hand type left out", extra={"type": entry.name, "why": str(error)})
     for name, path in sockets.items():
-        found[name] = served(name, path, found)
+        found[name] = served(name, path, found, daemon=daemon)
     return found
 
 
-def served(name: str, path: Path, taken: Container[str]) -> SocketType:
+def served(name: str, path: Path, taken: Container[str] = (), *, daemon: bool = True) -> SocketType:
     """The type of a hand server of someone's own. CONFIG_INVALID where its name is `taken`."""
     field = f"sockets.{name}"
     if name in taken:
@@ -72,7 +75,7 @@ def served(name: str, path: Path, taken: Container[str]) -> SocketType:
     if not path.is_absolute() or len(os.fsencode(path)) > _LONGEST:
         what = f"{str(path)!r} is no absolute path of at most {_LONGEST} bytes"
         raise _wrong(field, what, "name the socket's whole path")
-    return SocketType(name, path)
+    return SocketType(name, path, daemon=daemon)
 
 
 def _wrong(field: str, what: str, action: str) -> CarpalError:

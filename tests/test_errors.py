@@ -126,3 +126,17 @@ def test_details_that_cannot_be_read_leave_the_code() -> None:
     status = status_pb2.Status(code=5, message="gone")
     status.details.add(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=b"\xff")
     assert from_status(status).message == "gone"
+
+
+@pytest.mark.parametrize("code", [code for code in Code if code is not Code.OK])
+def test_a_status_without_a_reason_is_called_by_its_code_and_not_by_a_reason_of_ours(
+    code: Code,
+) -> None:
+    came = from_status(status_pb2.Status(code=int(code), message="theirs"))
+    assert (came.name, came.code) == (code.name, code)
+    assert came.action
+    assert came.action != SPECS[Reason.INTERNAL].action or code in (
+        *(Code.UNKNOWN, Code.INTERNAL, Code.DATA_LOSS),
+    )
+    again = refuse(Reason.HAND_GONE, "m")
+    assert (again.name, again.code) == ("HAND_GONE", Code.FAILED_PRECONDITION)

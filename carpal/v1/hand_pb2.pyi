@@ -265,6 +265,7 @@ class ToolInfo(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     INPUT_SCHEMA_FIELD_NUMBER: _builtins.int
+    TIME_LIMIT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """1 to 128 of letters, digits, '_' and '-'; once a type."""
     description: _builtins.str
@@ -273,16 +274,24 @@ class ToolInfo(_message.Message):
     """JSON Schema of an object, without oneOf, anyOf or allOf at its top: ≤ 64 KiB, nested at most
     32 deep.
     """
+    @_builtins.property
+    def time_limit(self) -> _duration_pb2.Duration:
+        """How long a call of it may take that is given no time, at most a day. A server
+        behind a socket says it to its daemon, which takes 2 minutes where it is unset;
+        a daemon says it to nobody.
+        """
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         description: _builtins.str = ...,
         input_schema: _builtins.bytes = ...,
+        time_limit: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time_limit", b"time_limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "input_schema", b"input_schema", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "input_schema", b"input_schema", "name", b"name", "time_limit", b"time_limit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

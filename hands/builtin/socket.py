@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from carpal.client import from_rpc
+from carpal.client import from_rpc, held
 from carpal.errors import invalid
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
@@ -44,12 +44,18 @@ _LISTED_MAX = 10_000
 class SocketType:
     """The hands of one server."""
 
-    def __init__(self, name: str, path: Path) -> None:
-        """`name` is the type's, `path` the socket's."""
+    def __init__(self, name: str, path: Path, *, daemon: bool = True) -> None:
+        """`name` is the type's, `path` the socket's.
+
+        Without `daemon` no daemon has it, but a command that is over after one call.
+        """
         self._name = name
+        self._then = "; start its server, then restart the daemon" if daemon else ""
         self._server = Server(path)
         self._told = told.broken(name, "it was not asked what it is yet")
         self._claims: frozenset[str] = frozenset()
+        self.mend = "mend that first"
+        """What to do, at its server, so that it can be used."""
 
     async def prepare(self) -> None:
         """Ask it what it is; wait a moment for one that is starting."""
@@ -58,8 +64,8 @@ class SocketType:
             said = await self._server.stub.Describe(request, timeout=_START, wait_for_ready=True)
             self._told, self._claims = socket_said.described(self._name, said.types)
         except grpc.RpcError as error:
-            why = f"{self._server.why(error)}; start its server, then restart the daemon"
-            self._told = told.broken(self._name, why)
+            self.mend = "start your server first"
+            self._told = told.broken(self._name, f"{self._server.why(error)}{self._then}")
         except ValueError as error:
             self._told = told.broken(self._name, str(error))
 
@@ -76,6 +82,7 @@ class SocketType:
         if self._told.broken:
             return Health(ready=False, broken=True, reason=self._told.unready)
         stub = self._server.stub
+        await self._server.dialled()
         try:
             said = await stub.Probe(pb.ProbeRequest(type=self._name), timeout=ANSWER)
         except grpc.aio.AioRpcError as error:
@@ -111,6 +118,7 @@ class SocketType:
         hand = SocketHand(self._server, order.hand_id, order.folder, order.orphan_deadline)
         hand.replays = "replay" in self._claims
         hand.speaks = "events" in self._claims
+        hand.limits = self._told.limits
         try:
             made = await self._make(request, progress)
         except BaseException:
@@ -123,12 +131,15 @@ class SocketType:
     async def _make(
         self, request: pb.ProvisionRequest, progress: Callable[[str], None]
     ) -> pb.ProvisionResult:
+        await self._server.dialled()
         try:
-            async for step in self._server.stub.Provision(request, timeout=_PROVISION):
-                if step.HasField("result"):
-                    return step.result
-                progress(step.progress.message[:_PROGRESS_MAX])
-                await asyncio.sleep(0)  # a flood of it is one hand's turn, not all turns
+            # What it sends after the result is not waited for.
+            with held(self._server.stub.Provision(request, timeout=_PROVISION)) as making:
+                async for step in making:
+                    if step.HasField("result"):
+                        return step.result
+                    progress(step.progress.message[:_PROGRESS_MAX])
+                    await asyncio.sleep(0)  # a flood of it is one hand's turn, not all turns
         except grpc.aio.AioRpcError as error:
             refused = from_rpc(error, f"the hand server at {self._server.path}")
             if refused.reason in {Reason.INVALID_FIELD, Reason.LIMIT_NOT_ENFORCEABLE}:
@@ -140,6 +151,7 @@ class SocketType:
         """The hand again, from a server that keeps calls whose watcher left."""
         if "replay" not in self._claims:
             raise HandLost("its server has not the capability `replay`, so calls end with a daemon")
+        await self._server.dialled()
         try:
             listed = await self._server.stub.ListHands(pb.ListHandsRequest(), timeout=ANSWER)
         except grpc.RpcError as error:
@@ -149,6 +161,7 @@ class SocketType:
                 held = [*each.open_call_ids, *each.unacknowledged_call_ids][:_LISTED_MAX]
                 hand = SocketHand(self._server, hand_id, folder, state["deadline"], frozenset(held))
                 hand.replays, hand.speaks = True, "events" in self._claims
+                hand.limits = self._told.limits
                 return hand
         raise HandLost("its server does not have it any more")
 

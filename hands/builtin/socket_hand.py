@@ -7,9 +7,10 @@ lost. So is one whose brain was not heard for the orphan deadline.
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import grpc
 
@@ -41,6 +42,8 @@ class SocketHand:
     """Whether its server keeps calls whose watcher left, and answers them again."""
     speaks = False
     """Whether its server has Events."""
+    limits: Mapping[str, float] = MappingProxyType({})
+    """Seconds that a call of each tool may take when it is given none."""
 
     def __init__(
         self,
@@ -60,6 +63,10 @@ class SocketHand:
         self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._streams: set[Stream] = set()
         self._heard: list[str] = []
+        self._stopped: set[str] = set()
+        """Calls under way that the server was told to stop."""
+        self._overdue: set[str] = set()
+        """Those of them whose time was over."""
         self._no_more = server.on_loss(self._lose)
         self._orphan: asyncio.TimerHandle | None = None
         if deadline:
@@ -67,7 +74,7 @@ class SocketHand:
 
     async def execute(self, call: Call) -> AsyncIterator[Step]:
         """Tell the server once; it runs."""
-        limit = call.time_limit or socket_said.DEFAULT_LIMIT
+        limit = call.time_limit or self.limits.get(call.tool, socket_said.DEFAULT_LIMIT)
         request = pb.ExecuteRequest(
             driver=driver(self._hand_id),
             hand_id=self._hand_id,
@@ -92,6 +99,7 @@ class SocketHand:
 
     async def cancel(self, call_id: str, grace: float) -> None:
         """Have the server stop it; who does not answer loses the hand when the time is over."""
+        self._stopped.add(call_id)
         request = pb.CancelRequest(
             driver=driver(self._hand_id), hand_id=self._hand_id, call_id=call_id
         )
@@ -176,7 +184,10 @@ class SocketHand:
         try:
             async for step in stream:
                 if step.HasField("result"):
-                    yield socket_said.result(step.result, self._folder)
+                    ended = socket_said.result(step.result, self._folder)
+                    if request.call_id in self._overdue:
+                        ended = socket_said.overdue(ended, _seconds(request))
+                    yield ended
                     return
                 yield progress.output(step.output)
                 began = True
@@ -201,14 +212,18 @@ class SocketHand:
             stream.cancel()  # of one that ended this is nothing
             await stream.code()
             self._streams.discard(stream)
+            self._stopped.discard(request.call_id)
+            self._overdue.discard(request.call_id)
 
     def _wrong(self, why: str) -> Result:
         why = f"it answered wrongly: {why}"
         return socket_said.failed(grpc.StatusCode.INTERNAL, why, began=True)
 
     async def _see_to_its_end(self, request: pb.ExecuteRequest) -> None:
-        limit = request.time_limit.ToNanoseconds() / 1e9
+        limit = _seconds(request)
         await asyncio.sleep(limit + _MARGIN)
+        if request.call_id not in self._stopped:  # else it ends as who stopped it says
+            self._overdue.add(request.call_id)
         await self.cancel(request.call_id, _GRACE)
         await asyncio.sleep(_GRACE + _MARGIN)
         self._lose(f"its call did not end after its {limit:g} s, nor when it was cancelled")
@@ -228,3 +243,8 @@ class SocketHand:
 
     def _path(self, call_id: str) -> Path:
         return self._folder / f"asked.{call_id}"
+
+
+def _seconds(request: pb.ExecuteRequest) -> float:
+    """What a call may take."""
+    return request.time_limit.ToNanoseconds() / 1e9

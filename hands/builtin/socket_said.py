@@ -3,6 +3,7 @@
 Nothing it says grows the daemon, or ends it: what is wrong is a ValueError, which names it.
 """
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -18,7 +19,7 @@ from hands.plugins.told import Told
 from hands.results import OUTCOMES
 
 DEFAULT_LIMIT = 120.0
-"""Seconds a call may take where nobody says otherwise."""
+"""Seconds a call may take where nobody says otherwise, its tool neither."""
 KNOWN = frozenset({"events", "files", "shell", "visual", "replay"})
 """Capabilities of a server that mean something to the daemon; others are passed over."""
 _ATTACHMENTS_MAX = 20
@@ -69,7 +70,7 @@ def described(name: str, types: Sequence[pb.HandTypeInfo]) -> tuple[Told, frozen
                     "name": tool.name,
                     "description": tool.description,
                     "input_schema": _json(tool.input_schema, f"the schema of tool {tool.name}"),
-                    "time_limit": DEFAULT_LIMIT,
+                    "time_limit": limit(tool),
                 }
                 for tool in info.tools
             ],
@@ -78,6 +79,13 @@ def described(name: str, types: Sequence[pb.HandTypeInfo]) -> tuple[Told, frozen
         }
     }
     return told.checked(name, said), claimed
+
+
+def limit(tool: pb.ToolInfo) -> float:
+    """Seconds that a call of it may take where who calls does not say."""
+    if not tool.HasField("time_limit"):
+        return DEFAULT_LIMIT
+    return tool.time_limit.seconds + tool.time_limit.nanos / 1e9
 
 
 def _json(data: bytes, what: str) -> object:
@@ -139,6 +147,14 @@ def _attachment(said: pb.Attachment, folder: Path) -> Attachment:
         file.write(said.data)
     kind, name = said.media_type[:_WORDS_MAX], said.name[:_WORDS_MAX]
     return Attachment(digest, len(said.data), kind or "application/octet-stream", name)
+
+
+def overdue(ended: Result, seconds: float) -> Result:
+    """The result of a call that ended because its time was over, whatever its server calls it."""
+    if ended.outcome != Outcome.CANCELLED:
+        return ended
+    text = f"{ended.content}\n[timed out after {seconds:g} s; its server was told to end]"
+    return dataclasses.replace(ended, outcome=Outcome.TIMED_OUT, content=text)
 
 
 def failed(code: grpc.StatusCode, why: str, *, began: bool) -> Result:

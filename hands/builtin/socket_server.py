@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,17 @@ class Server:
         self._look()
         return lambda: self._losing.discard(lose)
 
+    async def dialled(self) -> None:
+        """Until the connection is there, where somebody listens; else the next question says why.
+
+        Of a server that was away, gRPC waits up to two seconds before it dials again.
+        """
+        if self._channel is None or _listener(self.path) is None:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER):
+                await self._channel.channel_ready()
+
     async def close(self) -> None:
         """Hang up."""
         self._losing.clear()
@@ -81,7 +93,7 @@ class Server:
 
     def _look(self) -> None:
         """Watch the process that listens now, as far as the kernel says which that is."""
-        pid = _listener(self.path)
+        pid = _listener(self.path) or 0
         if pid == self._pid:
             return
         if self._pid:
@@ -122,14 +134,17 @@ def driver(hand_id: str) -> pb.Driver:
     return pb.Driver(session_id=hand_id, epoch=1, workspace=_LOCAL_USER)
 
 
-def _listener(path: Path) -> int:
-    """The process that listens there, as this machine counts; 0 when that is not known."""
+def _listener(path: Path) -> int | None:
+    """The process that listens there, as this machine counts; 0 for one that is not known here.
+
+    None when nobody does.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.setblocking(False)
         try:
             asking.connect(str(path))
             raw = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         except OSError:
-            return 0
+            return None
     pid: int = _CREDENTIALS.unpack(raw)[0]
     return pid

@@ -3,13 +3,19 @@
 import asyncio
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from carpal import logs
 from carpal.errors import refuse
 from carpal.status import Reason
+from hands.commands.options import CONFIG, settings_of
+
+if TYPE_CHECKING:
+    from hands.contract import HandType
 
 
 @click.command()
@@ -55,6 +61,7 @@ def new(name: str, parent: Path) -> None:
     show_default=True,
 )
 @click.option("--json", "as_json", is_flag=True, help="The result as one object.")
+@CONFIG
 def call(  # noqa: PLR0917 - click passes by name
     type_name: str,
     tool: str,
@@ -65,26 +72,34 @@ def call(  # noqa: PLR0917 - click passes by name
     save: Path | None,
     sandbox: str,
     as_json: bool,
+    config_file: Path | None,
 ) -> int:
     """Run one call of TOOL on a hand of TYPE that is made for it; needs no brain and no daemon.
 
     The result goes to standard output. What the call gives as it comes, and what the hand says
-    when it is made, go to standard error. Exit code 0 when the outcome is ok, 1 when it is
-    another, 2 for an input or a config that does not fit, 3 when no hand can be made here now, 5
-    when there is no such type or tool.
+    when it is made, go to standard error. TYPE is installed here, or named under [sockets] in
+    hand.toml, or served at --endpoint. Exit code 0 when the outcome is ok, 1 when it is another
+    or the hand did not end, 2 for an input or a config that does not fit, 3 when no hand can be
+    made here now, 5 when there is no such type or tool.
     """
     from hands import calling, types
     from hands.conformance.subject import socket_of
 
     logs.setup(level="warning")  # how the hand is made and ended is not asked
-    sockets = {} if endpoint is None else {type_name: socket_of(endpoint)}
-    found = types.installed(sandbox, sockets)
+    if endpoint is not None:
+        found: Mapping[str, HandType] = {
+            type_name: types.served(type_name, socket_of(endpoint), daemon=False)
+        }
+    else:
+        sockets = settings_of(None, config_file).sockets
+        found = types.installed(sandbox, sockets, daemon=False)
     if type_name not in found:
         there = ", ".join(sorted(found)) or "none"
         raise refuse(
             Reason.HAND_TYPE_NOT_FOUND,
             f"no hand type {type_name!r} is installed here; there is {there}",
-            action="install what brings it",
+            action="install what brings it, give its server's --endpoint, or name that under "
+            "[sockets] in hand.toml",
         )
     asked = calling.Asked(
         type=type_name,
@@ -99,7 +114,7 @@ def call(  # noqa: PLR0917 - click passes by name
         sys.stderr.buffer.write(data)
         sys.stderr.buffer.flush()
 
-    result = asyncio.run(
+    result, left = asyncio.run(
         calling.call(
             {type_name: found[type_name]},
             asked,
@@ -111,4 +126,6 @@ def call(  # noqa: PLR0917 - click passes by name
     click.echo(json.dumps(shown) if as_json else result.content)
     if shown["outcome"] != "ok" and not as_json:
         click.echo(f"outcome: {shown['outcome']}", err=True)
-    return 0 if shown["outcome"] == "ok" else 1
+    if left:
+        click.echo(f"carpal: {left}", err=True)
+    return 0 if shown["outcome"] == "ok" and not left else 1

@@ -183,7 +183,8 @@ class Keeper:
         try:
             await self._hand.release()
         except Exception as error:  # lost, or its type's own bug
-            log.warning("hand ended from outside", extra={"why": str(error)}, exc_info=True)
+            told = isinstance(error, HandLost)  # in its type's own words
+            log.warning("hand ended from outside", extra={"why": str(error)}, exc_info=not told)
             ended = False
         # A call may have ended just before the hand did.
         left = await self._remains.left(self._type, self.hand_id)
@@ -202,7 +203,8 @@ class Keeper:
         try:
             await self._hand.release()
         except Exception as error:  # lost, or its type's own bug
-            log.warning("hand ended from outside", extra={"why": str(error)}, exc_info=True)
+            told = isinstance(error, HandLost)  # in its type's own words
+            log.warning("hand ended from outside", extra={"why": str(error)}, exc_info=not told)
         left = await self._remains.left(self._type, self.hand_id)
         dead = await self._remains.reap(self._type, self.hand_id)
         self._settle_open(lambda running: results.stopped(began=running.began), left)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from carpal.hand_mark import mark
 from hands import results
-from hands.contract import HandType, Result
+from hands.contract import HandLost, HandType, Result
 from hands.inside import tree
 from hands.isolation import uids
 from hands.journal import CallRow, Journal
@@ -100,7 +100,8 @@ class Remains:
             killing.result()
         except Exception as error:  # it resists, or that is a hand type's own bug
             about = {"hand_id": hand_id, "type": type_name, "why": str(error)}
-            log.warning("a hand's remains resist", exc_info=True, extra=about)
+            told = isinstance(error, HandLost)  # in its type's own words
+            log.warning("a hand's remains resist", exc_info=not told, extra=about)
             return False
         return True
 

@@ -15,7 +15,6 @@ from carpal.v1 import hand_pb2 as pb
 from hands import types
 from hands.blobs import Blobs
 from hands.builtin.socket import SocketType
-from hands.contract import HandLost
 from tests.hands.hand_server import Context, Least, Replaying, Steps, echo, output, result, serving
 from tests.hands.place import PATIENCE, Place, open_place, until
 
@@ -336,7 +335,7 @@ async def test_a_hand_is_not_called_ended_while_its_server_says_that_it_is_not(
         hand_id = await here.hand(type="echo")
         call = here.begin(here.request(hand_id, "say", text="hello"))
         await going.wait()
-        with pytest.raises(HandLost, match="it has not ended"):
+        with pytest.raises(CarpalError, match="it says that it has not ended"):
             await here.release(hand_id)
         said = await call.result()
         assert said.outcome == pb.OUTCOME_INTERRUPTED

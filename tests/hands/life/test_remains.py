@@ -90,7 +90,7 @@ async def test_a_lost_hand_of_which_something_resists_ends_no_daemon_and_is_not_
         assert result.outcome == pb.OUTCOME_LOST
         assert "may still run" in result.content
         assert (await place.sh(other, "echo on")).content == "on\n"
-        with pytest.raises(OSError, match="busy"):
+        with pytest.raises(CarpalError, match="busy"):
             await place.release(hand)
         assert state_of(place, hand) == "lost"
         kind.resists = False
@@ -203,7 +203,7 @@ async def test_a_release_of_what_does_not_die_says_so_in_time_and_may_be_asked_a
     async with ended_in_time(tmp_path / "s", slow) as place:
         hand = await place.hand()
         for _ in range(2):
-            with pytest.raises(OSError, match="may still run"):
+            with pytest.raises(CarpalError, match="may still run"):
                 await place.release(hand)
         monkeypatch.setattr(remains, "_KILL_LIMIT", PATIENCE)
         slow.go.set()
