@@ -86,12 +86,12 @@ def estimate(request: Json, size: int) -> int:
 
 
 def _media(value: Any) -> Iterator[Json]:
-    """The sources of images and documents that are in a request with all their bytes."""
+    """The sources of images and documents that are sent with all their bytes."""
     if isinstance(value, list):
         for each in value:
             yield from _media(each)
     elif isinstance(value, dict):
-        if value.get("type") == "base64":
+        if value.get("type") in ("base64", "blob"):
             yield value
         for key in ("content", "source"):
             yield from _media(value.get(key))

@@ -40,7 +40,8 @@ class CallModel:
     """
 
     request: Json
-    """The Messages API's parameters: exactly what is sent, and hashed."""
+    """The Messages API's parameters: exactly what is sent, and hashed; but that a picture that left
+    a hand is named by its blob, whose bytes are sent in its place."""
     policy: str
     """Name and version of what made the request: a context policy, or `given/1` of what no
     policy can make again, whose request is kept as a blob."""

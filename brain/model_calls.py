@@ -1,5 +1,6 @@
 """Calling the model for a drive: intent before, the reply whole or not at all after."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -76,6 +77,9 @@ class ModelCalls:
             refused = self._driver.transcript.models.refused
             request = media.without(features.without(effect.request, lacks), refused)
             effect = replace(effect, request=request)
+        contents = await self._contents(effect)
+        if isinstance(contents, Failed):
+            return await self.call(effect) if given and contents.media else contents
         body = canonical(effect.request)
         reserve = reservation(effect.request, len(body))
         budget = self._driver.transcript.budget
@@ -100,7 +104,7 @@ class ModelCalls:
                 self._tell(pb.WatchResponse(text=moment))
 
         self._driver.check_lease()
-        call = self._model.call(effect.request, delta, effect.provider)
+        call = self._model.call(effect.request, delta, effect.provider, contents)
         answer = await self._driver.unless(lambda t: t.interrupted > effect.through, call)
         self._answering()
         await self._driver.until(lambda t: t.head >= started)
@@ -120,6 +124,29 @@ class ModelCalls:
         await self._driver.append(*events)
         point("brain.intent.appended")
         return Replied(answer.stop_reason, blocks, answer.usage)
+
+    async def _contents(self, effect: CallModel) -> dict[str, bytes] | Failed:
+        """The bytes of the pictures that a request names, by their blobs.
+
+        Of those that are not there, it is said in the log, and the request is to be made anew.
+        """
+        wanted = media.blobs(effect.request)
+        if not wanted:
+            return {}
+        read = (self._driver.content(name, b["source"]["size"]) for name, b in wanted.items())
+        found = await self._driver.unless(
+            lambda t: t.interrupted > effect.through, asyncio.gather(*read)
+        )
+        if found is None:
+            return _INTERRUPTED
+        contents = dict(zip(wanted, found, strict=True))
+        gone = [media.source_digest(wanted[name]) for name, data in contents.items() if not data]
+        if not gone:
+            return {name: data for name, data in contents.items() if data}
+        await self._driver.append(
+            New("context.media_refused", {"sha256": gone, "reason": media.GONE})
+        )
+        return Failed(kinds.MEDIA, media.GONE, retryable=True, media=tuple(gone))
 
     async def _start(self, effect: CallModel, body: bytes, reserve: Amounts) -> Json:
         start: Json = {

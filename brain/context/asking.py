@@ -88,8 +88,8 @@ def _shortened(piece: Piece, tokens: int) -> Piece:
     if block["type"] == "text":
         return Piece(piece.role, piece.position, {**block, "text": shorten(block["text"], size)})
     if block["type"] == "tool_result":
-        texts = [each for each in block["content"] if each["type"] == "text"]
-        text = shorten("\n".join(each["text"] for each in texts), size)
+        texts = [each.get("text", f"[{each['type']}]") for each in block["content"]]
+        text = shorten("\n".join(texts), size)
         content = [{"type": "text", "text": text}]
         return Piece(piece.role, piece.position, {**block, "content": content})
     if block["type"] == "tool_use":

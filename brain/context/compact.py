@@ -9,7 +9,7 @@ from brain.context.cuts import Cut, due
 from brain.context.settings import Settings
 from brain.session.transcript import Transcript
 
-NAME = "compact/2"
+NAME = "compact/3"
 
 INSTRUCTIONS = """\
 The conversation has grown nearly too long to go on with. Write a summary of it, from its beginning

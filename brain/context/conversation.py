@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
-from brain.context import fit
+from brain.context import fit, pictures
 from brain.context.tokens import estimate
 from brain.session.entries import Entry, ModelRequest
 from brain.session.transcript import Transcript
@@ -83,7 +83,7 @@ def _conversation(transcript: Transcript) -> list[Piece]:
             pieces += answered
             pieces += _reply(reply, transcript)
         taken = upto
-    return pieces + _user(inputs[taken:], never)
+    return pictures.within(pieces + _user(inputs[taken:], never))
 
 
 def joined(pieces: Iterable[Piece]) -> list[Json]:
@@ -125,6 +125,8 @@ def _user(entries: list[Entry], never: set[str]) -> list[Piece]:
     ]
     for entry in said:
         blocks = fit.said(entry.data["content"])
+        if entry.type == "hand.late_result":
+            blocks += fit.attached({**entry.data, "is_error": False})
         pieces += [Piece("user", entry.position, block) for block in blocks]
     return pieces
 

@@ -10,8 +10,10 @@ import hashlib
 import re
 from typing import Any
 
+from brain.context.pictures import source as blob_source
 from brain.session.results import NO_OUTPUT
 from brain.tools.names import fit_name
+from carpal.pictures import BYTES_MAX, MEDIA_TYPES
 
 Json = dict[str, Any]
 
@@ -25,6 +27,7 @@ _SOURCES = {
 }
 """Kinds of sources of images and documents → their fields."""
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
+_BLOB = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def said(content: list[Json]) -> list[Json]:
@@ -45,6 +48,7 @@ def result(data: Json) -> Json:
         _media(block) or {"type": "text", "text": _text(block) or NO_OUTPUT}
         for block in data["content"]
     ]
+    content += attached(data)
     block: Json = {
         "type": "tool_result",
         "tool_use_id": call_id(data["tool_use_id"]),
@@ -53,6 +57,28 @@ def result(data: Json) -> Json:
     if data.get("is_error"):
         block["is_error"] = True
     return block
+
+
+def attached(data: Json) -> list[Json]:
+    """What a result has attached: pictures, and a line for what cannot be shown."""
+    told = data.get("attachments")
+    # The API takes nothing but text in the result of a call that failed.
+    shows = not data.get("is_error")
+    return [
+        _attached(each, shows=shows)
+        for each in (told if isinstance(told, list) else ())
+        if isinstance(each, dict)
+    ]
+
+
+def _attached(told: Json, *, shows: bool) -> Json:
+    kind, size, blob = told.get("media_type"), told.get("size"), told.get("blob")
+    named = isinstance(blob, str) and _BLOB.fullmatch(blob) is not None
+    fits = isinstance(size, int) and 0 < size <= BYTES_MAX
+    if shows and named and fits and kind in MEDIA_TYPES:
+        return {"type": "image", "source": blob_source(str(kind), str(blob), int(size or 0))}
+    name = f"{told['name']}: " if told.get("name") else ""
+    return {"type": "text", "text": f"[{name}{kind}, {size} bytes: attached, and not shown]"}
 
 
 def _media(block: Json) -> Json | None:

@@ -9,7 +9,7 @@ from brain.context.cuts import Cut, due
 from brain.context.settings import Settings
 from brain.session.transcript import Transcript
 
-NAME = "reset/2"
+NAME = "reset/3"
 
 INSTRUCTIONS = """\
 Somebody else goes on from here, who knows nothing of this conversation. Write a handover note to

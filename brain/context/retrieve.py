@@ -22,7 +22,7 @@ from brain.session.entries import Entry
 from brain.session.transcript import Transcript
 
 Json = dict[str, Any]
-NAME = "retrieve/2"
+NAME = "retrieve/3"
 
 _WORD = re.compile(r"\w{2,}")
 _K1, _B = 1.2, 0.75
@@ -141,6 +141,6 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
-        skip = ("type", "id", "tool_use_id", "signature", "cache_control")
+        skip = ("type", "id", "tool_use_id", "signature", "cache_control", "source")
         return " ".join(_text(each) for key, each in value.items() if key not in skip)
     return " ".join(_text(each) for each in value) if isinstance(value, list) else ""

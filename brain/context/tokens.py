@@ -37,7 +37,7 @@ def _bytes(value: Any) -> int:
         size = len(value) if value.isascii() else len(value.encode("utf-8", "replace"))
         return size + 2 + value.count("\n") + value.count('"')
     if isinstance(value, dict):
-        if value.get("type") == "base64" and "data" in value:
+        if value.get("type") in ("base64", "blob") and "data" in value:
             return _MEDIA
         return sum(_bytes(key) + _bytes(each) + 2 for key, each in value.items()) + 2
     if isinstance(value, list):

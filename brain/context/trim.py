@@ -21,7 +21,7 @@ from brain.session.transcript import Transcript
 from brain.tools.own import PREFIX, READ, reads_log
 
 Json = dict[str, Any]
-NAME = "trim/3"
+NAME = "trim/4"
 
 _SMALL = 64
 """Tokens up to which a result stays: a stub would be no smaller."""

@@ -5,7 +5,7 @@ from brain.context.cuts import Cut
 from brain.context.settings import Settings
 from brain.session.transcript import Transcript
 
-NAME = "whole/4"
+NAME = "whole/5"
 
 
 def pieces(transcript: Transcript, settings: Settings) -> list[Piece]:

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
+from types import MappingProxyType
 from typing import Any
 
 import anthropic
 import httpx2
 
 from brain.effects import Failed
-from brain.models import clients, failures, features
+from brain.models import clients, failures, features, media
 from brain.models.clients import Client, Made, Unusable
 from brain.models.reading import Delta, Reading, Unreadable
 from brain.models.settings import Provider, read_providers
@@ -44,6 +45,7 @@ _REST = 0.05
 _NEEDS_WORDS = frozenset({"end_turn", "tool_use", "pause_turn"})
 """Stop reasons after which an empty reply leaves nothing to go on with."""
 _SAID = frozenset({"thinking", "redacted_thinking"})
+_NO_BLOBS: Mapping[str, bytes] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,16 @@ class Model:
         """The provider that is asked where an agent names this one; empty is none."""
         return named or self._default
 
-    async def call(self, parameters: Json, delta: Delta, provider: str = "") -> Reply | Failed:
+    async def call(
+        self,
+        parameters: Json,
+        delta: Delta,
+        provider: str = "",
+        contents: Mapping[str, bytes] = _NO_BLOBS,
+    ) -> Reply | Failed:
         """Stream one reply. Failures of the service are a `Failed`; bugs raise.
+
+        `contents`: the bytes of the blobs that the parameters name, by these names.
 
         Bounded: by the provider's settings to connect, to the first byte, between two pieces and
         as a whole.
@@ -142,7 +152,7 @@ class Model:
             made.calls += 1
             try:
                 async with asyncio.timeout(settings.whole_timeout):
-                    await _read(made.client, parameters, reading, self._turnstile)
+                    await _read(made.client, parameters, contents, reading, self._turnstile)
             finally:
                 made.calls -= 1
                 await self._close_old()
@@ -214,15 +224,31 @@ def _named(name: str, failed: Failed) -> str:
     return failed.message
 
 
-async def _read(client: Client, parameters: Json, reading: Reading, turnstile: Turnstile) -> None:
-    # As the request stands, not through the package's types: what is sent is what was hashed,
-    # and what comes is kept as it came.
+def _sent(parameters: Json, contents: Mapping[str, bytes], *, own: bool) -> tuple[Json, bytes]:
+    """What is sent, as an object, and for our own client as bytes."""
+    # As the request stands, not through the package's types: what is sent is what was hashed.
+    if contents:
+        parameters = media.filled(parameters, contents)
     whole = {**parameters, "stream": True}
+    return whole, canonical(whole) if own else b""
+
+
+async def _read(
+    client: Client,
+    parameters: Json,
+    contents: Mapping[str, bytes],
+    reading: Reading,
+    turnstile: Turnstile,
+) -> None:
     own = isinstance(client, anthropic.AsyncAnthropic)  # a cloud's changes what is sent
+    if contents:  # megabytes, and this brain drives others meanwhile
+        whole, body = await asyncio.to_thread(_sent, parameters, contents, own=own)
+    else:
+        whole, body = _sent(parameters, contents, own=own)
     stream = await client.post(
         "/v1/messages",
         body=None if own else whole,
-        content=canonical(whole) if own else None,
+        content=body if own else None,
         cast_to=object,
         stream=True,
         stream_cls=anthropic.AsyncStream[object],

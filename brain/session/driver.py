@@ -14,7 +14,7 @@ from brain.session.entries import Entry, New
 from brain.session.folds import Fold, goes_on
 from brain.session.leases import Lease, Log
 from brain.session.log import Appender, tail, told
-from brain.session.store_reads import keep_blob, read_events
+from brain.session.store_reads import keep_blob, read_blob, read_events
 from brain.session.transcript import Transcript
 from brain.session.waking import Waking
 from carpal.backoff import Backoff
@@ -166,6 +166,13 @@ class Driver:
         Waits for sessiond as an append does.
         """
         return await self.patiently(lambda stub: keep_blob(stub, self.workspace, data, media_type))
+
+    async def content(self, blob: str, size: int) -> bytes | None:
+        """The bytes of a blob that the log names, of `size` at most; None where it is not.
+
+        Waits for sessiond as an append does.
+        """
+        return await self.patiently(lambda stub: read_blob(stub, self.workspace, blob, size))
 
     async def patiently(self, ask: Callable[[SessionStub], Awaitable[T]]) -> T:
         """What sessiond answers, however long it is away. STALE_EPOCH when the lease is over."""

@@ -7,8 +7,8 @@ from typing import IO, TYPE_CHECKING
 
 from brain.session.entries import Entry
 from brain.session.log import entry_of
-from carpal.client import rpc_errors
-from carpal.errors import refuse
+from carpal.client import held, rpc_errors
+from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from carpal.upload import Upload
 from carpal.v1 import session_pb2, types_pb2
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _LIMIT = 10.0
 """Seconds sessiond has for a slice."""
+_BLOB_LIMIT = 30.0
+"""Seconds for all of a blob."""
 _PIECE = 256 * 1024
 """Bytes of a blob in one message, as the contract has it."""
 
@@ -79,6 +81,28 @@ async def keep_file(
             await upload.answer()
     finally:
         upload.close()
+
+
+async def read_blob(
+    stub: "session_pb2_grpc.SessionAsyncStub", workspace: str, name: str, size: int
+) -> bytes | None:
+    """The bytes of a blob, `sha256:…`, if they are there and no more than `size`. CarpalError."""
+    digest = bytes.fromhex(name.removeprefix("sha256:"))
+    call = stub.GetBlob(
+        session_pb2.GetBlobRequest(digest=digest, workspace=workspace), timeout=_BLOB_LIMIT
+    )
+    data = bytearray()
+    try:
+        with rpc_errors("sessiond"), held(call):
+            async for answer in call:
+                data += answer.data
+                if len(data) > size:
+                    return None
+    except CarpalError as error:
+        if error.reason is not Reason.BLOB_NOT_FOUND:
+            raise
+        return None
+    return bytes(data) if hashlib.sha256(data).digest() == digest else None
 
 
 async def head_of(

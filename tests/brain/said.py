@@ -1,7 +1,7 @@
 """A model that says what a test wants, without a network."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from brain.effects import Failed
@@ -16,6 +16,8 @@ class Said(Model):
         self.asked = 0
         self.requests: list[dict[str, Any]] = []
         """What it was asked, in order."""
+        self.contents: list[dict[str, bytes]] = []
+        """The bytes that came with each, of the blobs that it names."""
         self.gate = asyncio.Event()
         self.gate.set()
         self.asking = asyncio.Event()
@@ -28,10 +30,12 @@ class Said(Model):
         parameters: dict[str, Any],
         delta: Callable[[str, bool], None],
         provider: str = "",
+        contents: Mapping[str, bytes] | None = None,
     ) -> Reply | Failed:
         """See Model."""
         self.asked += 1
         self.requests.append(parameters)
+        self.contents.append(dict(contents or {}))
         self.asking.set()
         await self.gate.wait()
         if self.fails is not None:

@@ -1,8 +1,6 @@
 """Pictures that are read leave the hand as attachments, and a line of text stands for each."""
 
 import hashlib
-import struct
-import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,19 +10,7 @@ from carpal.v1 import hand_pb2 as pb
 from hands.inside import pictures
 from tests.hands.life.test_mounts import Kept
 from tests.hands.place import Place, open_place, until
-
-
-def png(side: int = 2) -> bytes:
-    """A picture that any viewer shows."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        checked = kind + data
-        return struct.pack(">I", len(data)) + checked + struct.pack(">I", zlib.crc32(checked))
-
-    head = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
-    rows = zlib.compress((b"\0" + b"\x7f" * side) * side)
-    parts = (chunk(b"IHDR", head), chunk(b"IDAT", rows), chunk(b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+from tests.png import png
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """A session's files, by its log alone, once its hand is long gone."""
 
+import base64
 import hashlib
 import json
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from carpal.export import blobs_named
 from carpal.v1 import session_pb2, session_pb2_grpc
 from tests.interaction.play import SECONDS, session
+from tests.png import png
 from tests.world import World, world
 
 
@@ -28,8 +30,8 @@ async def test_what_each_call_made_of_a_file_is_a_blob_that_its_result_names(who
 
 
 async def test_a_picture_that_was_read_is_a_blob_that_its_result_names_h46(tmp_path: Path) -> None:
-    picture = b"\x89PNG\r\n\x1a\n and so on"
-    make = "printf '\\211PNG\\r\\n\\032\\n and so on' > shot.png"
+    picture = png()
+    make = f"base64 -d <<< {base64.b64encode(picture).decode()} > shot.png"
     turns = [
         {"tools": [{"name": "bash", "input": {"command": make}}]},
         {"tools": [{"name": "read", "input": {"file_path": "shot.png"}}]},

@@ -68,9 +68,9 @@ class Hands:
         if call_id is None:
             return _told("this call is not in the log, so it does not run", is_error=True)
         block = await asyncio.shield(self._result(call_id))
-        return _told(
-            *(each["text"] for each in block["content"]), is_error=bool(block.get("is_error"))
-        )
+        # A picture stands in the request all the same: results are put in as the log has them.
+        texts = (each.get("text", f"[{each['type']}]") for each in block["content"])
+        return _told(*texts, is_error=bool(block.get("is_error")))
 
     def _meant(self, params: types.CallToolRequestParams) -> str | None:
         """The call's id: as it says, else the oldest of its name and input."""

@@ -1,4 +1,4 @@
-"""Pictures and documents that people give, kept from Claude Code, which would change them. Pure.
+"""Pictures and documents, kept from Claude Code, which would change them. Pure.
 
 It makes a large one smaller, leaves out one that it cannot read, and says beside it where on
 this machine it put it. So it is told of a mark in its place, and what it asks has the picture
@@ -20,8 +20,13 @@ class Pictures:
         self._known: dict[str, Json] = {}
 
     def hidden(self, content: list[Json]) -> list[Json]:
-        """A message's content, a mark in each one's place."""
-        return [self._mark(block) if block["type"] in _KINDS else block for block in content]
+        """A message's content, a mark in each one's place, in the results of calls too."""
+        return [self._hidden(block) for block in content]
+
+    def _hidden(self, block: Json) -> Json:
+        if block["type"] == "tool_result" and isinstance(block.get("content"), list):
+            return {**block, "content": self.hidden(block["content"])}
+        return self._mark(block) if block["type"] in _KINDS else block
 
     def _mark(self, block: Json) -> Json:
         mark = f"[carpal: {block['type']} {source_digest(block)}]"
@@ -34,6 +39,9 @@ class Pictures:
             return request
 
         def true(block: Json) -> Json:
+            inner = block.get("content")
+            if block.get("type") == "tool_result" and isinstance(inner, list):
+                return {**block, "content": [true(each) for each in inner]}
             known = self._known.get(str(block.get("text")).strip())
             if known is None or block.get("type") != "text":
                 return block

@@ -20,11 +20,11 @@ from tests.brain.context.test_recorded_logs import FOLDER, recorded
 from tests.brain.logs import Log
 
 MADE = {
-    "whole/4": "35b01a676022d6e9",
-    "trim/3": "6ede32d209dc6df9",
-    "compact/2": "52cf3968e37f5409",
-    "reset/2": "1fe4f36ff44b1004",
-    "retrieve/2": "111fa17b56240716",
+    "whole/5": "4ae807f6a4188560",
+    "trim/4": "606edbd1badeb6f4",
+    "compact/3": "61610496b2e64b17",
+    "reset/3": "5eba5d9105fe4a82",
+    "retrieve/3": "2c0b6fcb852e0b39",
 }
 """Policy, version → of all that it makes of `conversation_of`."""
 _TOOLS = [{"name": "bash", "description": "runs", "input_schema": {"type": "object"}}]
@@ -32,6 +32,7 @@ _PICTURE = {
     "type": "image",
     "source": {"type": "base64", "media_type": "image/png", "data": "aGk="},
 }
+_SHOT = {"blob": "sha256:" + "0" * 64, "media_type": "image/png", "size": 99, "name": "a.png"}
 
 
 def block(kind: str, **more: object) -> Json:
@@ -64,7 +65,7 @@ def conversation_of(policy: str) -> list[str]:
     first, second = log.reply(request, "I look", calls=("ls", "cat x"), stop="tool_use")
     log.result(second, "", "failed")
     log.say("and be quick")
-    log.result(first, "y" * 4000, "ok")
+    log.result(first, "y" * 4000, "ok", attachments=[_SHOT, _SHOT | {"media_type": "text/csv"}])
     ask_again = ask()
     log.fails(ask_again)
     request = ask()

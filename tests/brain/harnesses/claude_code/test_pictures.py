@@ -1,4 +1,5 @@
-"""Pictures of a session that Claude Code drives: they reach the model as they were given."""
+"""Pictures of a session that Claude Code drives: they reach the model as they were given, or left
+a hand."""
 
 import base64
 import struct
@@ -13,8 +14,9 @@ from tests.brain.harnesses.claude_code.conftest import (
     take_over,
     texts,
 )
-from tests.brain.said import Said
+from tests.brain.said import Said, uses
 from tests.brain.stage import Stage, emit
+from tests.brain.test_pictures_sent import PNG, name_of, shows
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 _DOT = (
@@ -55,3 +57,23 @@ async def test_a_picture_that_a_person_gives_comes_to_the_model_as_it_is_in_ever
         (given,) = [block for block in blocks(request) if block["type"] == "image"]
         assert given["source"] == source
         assert "/tmp" not in str(texts(request)), "nor where on this machine it would be"
+
+
+async def test_a_picture_of_a_result_comes_to_the_model_in_this_process_and_the_next(
+    driven: Stage,
+) -> None:
+    await take_over(driven)
+    await driven.driver.keep(PNG, "image/png")
+    driven.hands.script["execute"] = [[shows(PNG)]]
+    model = Said()
+    model.replies = [uses("look")]
+    await drive(driven, model)
+    await say(driven, "and now?")
+    await drive(driven, model)
+    assert model.asked == 3
+    assert model.contents == [{}, {name_of(PNG): PNG}, {name_of(PNG): PNG}]
+    for request in model.requests[1:]:
+        (result,) = [block for block in blocks(request) if block["type"] == "tool_result"]
+        assert [each["type"] for each in result["content"]] == ["text", "image"]
+        assert result["content"][1]["source"]["data"] == name_of(PNG)
+    assert "context.conversation_retold" not in await driven.kinds()
