@@ -20,7 +20,7 @@ from tests.git_server import GitServer, git_server
 from tests.hands.container.conftest import box
 from tests.hands.life.test_mounts import Kept, archive, keep, ref, request, save
 from tests.hands.place import Place, open_place
-from tests.hands.test_pictures import png
+from tests.png import png
 
 
 @pytest.fixture
