@@ -56,21 +56,26 @@ async def judged(
 class Failed(Exception):
     """The service does not do what the sentence says; the message says how."""
 
+    def __init__(self, message: str, change: str = "") -> None:
+        """`change` is a sentence: what its author must change, where this is known here."""
+        super().__init__(message)
+        self.change = change
+
 
 class Skipped(Exception):
     """The check could not be made; the message says what it needs."""
 
 
-def must(holds: bool, otherwise: str) -> None:
-    """Fail with what is wrong, unless it holds."""
+def must(holds: bool, otherwise: str, change: str = "") -> None:
+    """Fail with what is wrong, unless it holds; `change` is as of `Failed`."""
     if not holds:
-        raise Failed(otherwise)
+        raise Failed(otherwise, change)
 
 
-def equal(what: str, got: object, wanted: object) -> None:
-    """Fail when `what` is not as wanted, saying both."""
+def equal(what: str, got: object, wanted: object, change: str = "") -> None:
+    """Fail when `what` is not as wanted, saying both; `change` is as of `Failed`."""
     if got != wanted:
-        raise Failed(f"{what}: {_brief(got)}, not {_brief(wanted)}")
+        raise Failed(f"{what}: {_brief(got)}, not {_brief(wanted)}", change)
 
 
 @contextmanager

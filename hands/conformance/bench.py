@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from carpal.client import from_rpc
+from carpal.client import from_rpc, held
 from carpal.ids import new_id
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
@@ -22,20 +22,23 @@ from carpal.verdict import PEER, Failed, Skipped, explain, must
 from hands.conformance.hand import HandAt
 from hands.conformance.own import OwnServer
 from hands.conformance.subject import WORKSPACE, Subject, dialled
+from hands.conformance.waits import END, RESULT, Waits
 
 if TYPE_CHECKING:
     from carpal.v1.hand_pb2_grpc import HandAsyncStub  # known to the stubs alone
 
 ORPHAN_DEADLINE = 120
 """Seconds after which hands end that a killed check left behind."""
-_LIMIT = 120.0
-"""Seconds that a call may take by a daemon's word, which says it always to a server of its own."""
 _LAST_EPOCH = 2**62
 """Above any that a check claims a hand with."""
 _NONE_THERE = {Reason.HAND_NOT_FOUND, Reason.HAND_GONE, Reason.INVALID_FIELD}
 _HAND_ID = re.compile(r"hand_\w+")
 _ENDING = 10.0
 """Seconds to release a hand at a check's end."""
+NO_RESULT = "Provision sent no result"
+_RESULT = "Have Provision send one `result` as soon as the hand can run a call, or refuse."
+_LAST = "End Provision's stream, with the status OK, right after its one `result`."
+_RELEASE = "Have Release end the hand and all it started, and answer it every time."
 _SOMEONE = 54_321
 """A user id, where root may choose one."""
 _MIB = 1024 * 1024
@@ -44,9 +47,10 @@ _MIB = 1024 * 1024
 class Bench:
     """One check's own. Use `open_bench`."""
 
-    def __init__(self, subject: Subject, scale: float) -> None:
+    def __init__(self, subject: Subject, scale: float, waits: Waits | None = None) -> None:
         self.subject = subject
         self.scale = scale
+        self.waits = waits or Waits(scale)
         self._hands: list[HandAt] = []
         self._made: dict[str, str] = {}
         """The session of each hand, by its id: what a check claims to be afterwards is its own."""
@@ -90,27 +94,44 @@ class Bench:
             type=self.subject.type.type,
             config=json.dumps({**self.subject.config, **config}).encode(),
         )
-        request.orphan_deadline.FromSeconds(ORPHAN_DEADLINE)
+        request.orphan_deadline.FromSeconds(int(self.slow(ORPHAN_DEADLINE)))
         return request
 
-    async def provision(self, request: pb.ProvisionRequest) -> pb.ProvisionResult:
-        """Provision, and see to the hand's end; its result, which must come last and alone."""
+    async def provision(
+        self, request: pb.ProvisionRequest, patience: float = 0.0
+    ) -> pb.ProvisionResult:
+        """Provision, and see to the hand's end; its result, which must come last and alone.
+
+        It may take `patience` seconds, or as long as any.
+        """
         self._hands.append(self.at(request))
         self._made[request.hand_id] = request.driver.session_id
-        result: pb.ProvisionResult | None = None
-        async for step in self.stub.Provision(request):
-            must(result is None, "something came after the result")
-            if step.HasField("result"):
-                result = step.result
-        if result is None:
-            raise Failed("Provision ended without a result")
-        return result
+        with self.waits.of("Provision"), held(self.stub.Provision(request)) as making:
+            steps = aiter(making)
+            async with self.waits.within(patience or RESULT, NO_RESULT, _RESULT):
+                async for step in steps:
+                    if step.HasField("result"):
+                        break
+                else:
+                    raise Failed("Provision ended without a result", _RESULT)
+            otherwise = "Provision sent its result and did not end its stream"
+            async with self.waits.within(END, otherwise, _LAST):
+                more = await anext(steps, None)
+            must(more is None, "something came after the result", _LAST)
+        return step.result
 
     def at(self, request: pb.ProvisionRequest) -> HandAt:
         """The hand of a request."""
-        limit = 0.0 if "claim" in self.subject.capabilities else _LIMIT
         lacks = frozenset(self.subject.lacks)
-        return HandAt(lambda: self.stub, request.hand_id, request.driver, lacks, limit)
+        limit = self.subject.limit
+        return HandAt(
+            lambda: self.stub,
+            request.hand_id,
+            request.driver,
+            lacks=lacks,
+            limit=limit,
+            waits=self.waits,
+        )
 
     async def hand(self, limits: Mapping[str, int] | None = None, **config: Any) -> HandAt:
         """A new hand."""
@@ -182,7 +203,9 @@ class Bench:
                 async with asyncio.timeout(self.slow(_ENDING)):
                     if why := await self._end(hand_id, session_id):
                         left.append(f"{hand_id}: {why}")
-            except (grpc.RpcError, TimeoutError) as error:
+            except TimeoutError:
+                left.append(f"{hand_id}: Release was not answered")
+            except grpc.RpcError as error:
                 left.append(f"{hand_id}: {explain(error)}")
         await self._connection.aclose()
         return left
@@ -231,9 +254,11 @@ def _resident(pid: int) -> int:
 
 
 @asynccontextmanager
-async def open_bench(subject: Subject, scale: float = 1.0) -> AsyncIterator[Bench]:
+async def open_bench(
+    subject: Subject, scale: float = 1.0, waits: Waits | None = None
+) -> AsyncIterator[Bench]:
     """A bench, connected; at the end the hands made at it are gone, or it has Failed."""
-    bench = Bench(subject, scale)
+    bench = Bench(subject, scale, waits)
     await bench.dial()
     try:
         yield bench
@@ -241,7 +266,7 @@ async def open_bench(subject: Subject, scale: float = 1.0) -> AsyncIterator[Benc
         await bench.close()  # what it failed with says more
         raise
     if left := await bench.close():
-        raise Failed(f"left behind: {'; '.join(left)}")
+        raise Failed(f"left behind: {'; '.join(left)}", _RELEASE)
 
 
 def number() -> str:

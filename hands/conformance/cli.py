@@ -55,6 +55,7 @@ def check(  # noqa: PLR0917 - click passes each by name
     something did, 2 when no hand can be made of its config, 3 when nobody
     answers or the type is not ready here.
     """
+    from hands.conformance import given
     from hands.conformance.first import first
     from hands.conformance.own import open_own
     from hands.conformance.run import verdicts
@@ -79,9 +80,9 @@ def check(  # noqa: PLR0917 - click passes each by name
             if endpoint is None:
                 own = await held.enter_async_context(open_own(type_name or "", WORKSPACE))
             path = own.socket if endpoint is None and own else socket_of(endpoint or "")
-            subject = await first(
-                await subject_at(path, type_name, config, own, call, long=lasting), scale
-            )
+            found = await subject_at(path, type_name, config, own, call, long=lasting)
+            given.check(found)
+            subject = await first(found, scale, lambda text: click.echo(text, err=True))
             judged = await held.enter_async_context(aclosing(verdicts(checks, subject, scale)))
             async for verdict in judged:
                 if verdict.verdict == "fail" and (gone := await reach(subject)):

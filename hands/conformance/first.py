@@ -1,5 +1,7 @@
 """The first hand of all: whether there can be any as they are asked for, and what they lack."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 import grpc
@@ -9,7 +11,7 @@ from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.verdict import PEER, Failed, Skipped
-from hands.conformance.bench import open_bench
+from hands.conformance.bench import NO_RESULT, open_bench
 from hands.conformance.subject import Subject
 
 COMMANDS = (
@@ -21,10 +23,18 @@ COMMANDS = (
 _LOOK = f"for c in {' '.join(COMMANDS)}; do command -v $c >/dev/null || echo $c; done; :"
 
 
-async def first(subject: Subject, scale: float) -> Subject:
+_PATIENCE = 300.0
+"""Seconds for the first hand, as a daemon has: an image may have to come from afar."""
+_SAY = 10.0
+"""Seconds after which a person is told what is waited for."""
+
+
+async def first(
+    subject: Subject, scale: float, note: Callable[[str], None] = lambda _text: None
+) -> Subject:
     """The subject, and what its hands lack. Raises the refusal, when it can have no hand.
 
-    One hand tells it, where each check would say the same again.
+    One hand tells it, where each check would say the same again. `note` is told what takes long.
     """
     health = subject.health
     if health is not None and health.state != pb.PROBE_STATE_READY and health.reason:
@@ -33,16 +43,34 @@ async def first(subject: Subject, scale: float) -> Subject:
         raise refuse(Reason.UNREACHABLE, message, action=health.reason)
     try:
         async with open_bench(subject, scale) as bench:
+            order = bench.order()
+            telling = asyncio.get_running_loop().call_later(_SAY, note, _WAITING)
             try:
-                hand = await bench.hand()
+                await bench.provision(order, _PATIENCE)
             except grpc.aio.AioRpcError as error:
                 raise _refusal(error) from None
+            except Failed as error:
+                if not str(error).startswith(NO_RESULT):
+                    return subject  # wrong: a check says how
+                why = f"no hand can be made: {error}"
+                raise refuse(Reason.UNREACHABLE, why, action=_begun(error.change)) from None
+            finally:
+                telling.cancel()
+            hand = bench.at(order)
             if "shell" not in subject.capabilities:
                 return subject
             missing = (await hand.sh(_LOOK)).text.split()
     except (Failed, Skipped, grpc.RpcError, TimeoutError):
         return subject  # wrong: a check says how
     return replace(subject, lacks=frozenset(missing).intersection(COMMANDS))
+
+
+_WAITING = f"waiting for the first hand: {NO_RESULT} yet; it has {_PATIENCE:g} s"
+
+
+def _begun(sentence: str) -> str:
+    """A sentence as the end of another."""
+    return f"{sentence[:1].lower()}{sentence[1:].removesuffix('.')}"
 
 
 def _refusal(error: grpc.aio.AioRpcError) -> CarpalError:

@@ -13,11 +13,24 @@ import grpc
 from carpal.ids import new_id
 from carpal.v1 import hand_pb2 as pb
 from carpal.verdict import Failed, Skipped, equal, must
+from hands.conformance.waits import END, RESULT, Waits
 
 if TYPE_CHECKING:
     from carpal.v1.hand_pb2_grpc import HandAsyncStub  # known to the stubs alone
 
     Stream = grpc.aio.UnaryStreamCall[pb.ExecuteRequest, pb.ExecuteResponse]
+
+
+_ENDS = "End each Execute with one `result`, also of a call that fails or is cancelled."
+_STEP = "Set `output` or `result` in each message of Execute."
+_CONTENT = "Put a text into the result's `content`: where a tool says nothing, say so."
+_OUTCOME = "Set the result's `outcome`: OUTCOME_OK, or OUTCOME_ERROR for a tool that failed."
+_BYTES = "Count all bytes of output in output_bytes, or leave it out."
+_LAST = "End Execute's stream, with the status OK, right after its `result`."
+_OFFSET = (
+    "Begin at output_offset, and have each chunk's `offset` count the bytes before it: bytes, not "
+    "characters, and those left out, which are in its dropped_bytes, too."
+)
 
 
 @dataclass(frozen=True)
@@ -56,9 +69,12 @@ class Answer:
 class Watching:
     """A call under way, and what it gave so far."""
 
-    def __init__(self, call: "Stream", call_id: str) -> None:
+    def __init__(self, call: "Stream", call_id: str, waits: Waits, offset: int = 0) -> None:
+        """`offset` is where its output is to begin."""
         self.call_id = call_id
         self.output = b""
+        self._waits = waits
+        self._end = offset
         self._call = call
         self._begun = time.monotonic()
         self._steps: AsyncIterator[pb.ExecuteResponse] = aiter(call)
@@ -82,17 +98,41 @@ class Watching:
         self._call.cancel()
 
     async def _step(self) -> Answer | None:
-        try:
-            step = await anext(self._steps)
-        except StopAsyncIteration:
-            raise Failed("the call's stream ended without a result") from None
+        async with self._waits.within(RESULT, "Execute sent neither output nor a result", _ENDS):
+            with self._waits.of("Execute"):
+                step = await anext(self._steps, None)
+        if step is None:
+            raise Failed("the call's stream ended without a result", _ENDS)
         if step.HasField("output"):
-            self.output += step.output.data
+            self._take(step.output)
             return None
-        must(step.HasField("result"), "a step of Execute holds neither output nor a result")
-        must(bool(step.result.content), "the result's content is empty")
-        must(step.result.outcome != pb.OUTCOME_UNSPECIFIED, "the result has no outcome")
-        return Answer(step.result, self.output, time.monotonic() - self._begun)
+        must(step.HasField("result"), "a step of Execute holds neither output nor a result", _STEP)
+        result, seconds = step.result, time.monotonic() - self._begun
+        must(bool(result.content), "the result's content is empty", _CONTENT)
+        must(result.outcome != pb.OUTCOME_UNSPECIFIED, "the result has no outcome", _OUTCOME)
+        told = f"output_bytes is {result.output_bytes}, where output went up to {self._end}"
+        must(result.output_bytes == 0 or result.output_bytes >= self._end, told, _BYTES)
+        await self._over()
+        return Answer(result, self.output, seconds)
+
+    def _take(self, chunk: pb.OutputChunk) -> None:
+        """One piece of output, which goes on where the one before ended."""
+        due = self._end + chunk.dropped_bytes
+        if chunk.offset != due:
+            left_out = f" after {chunk.dropped_bytes} left out" if chunk.dropped_bytes else ""
+            raise Failed(f"output at offset {chunk.offset}, not {due}{left_out}", _OFFSET)
+        self.output += chunk.data
+        self._end = chunk.offset + len(chunk.data)
+
+    async def _over(self) -> None:
+        """The stream ends with the result."""
+        otherwise = "Execute sent its result and did not end its stream"
+        try:
+            async with self._waits.within(END, otherwise, _LAST):
+                more = await anext(self._steps, None)
+        except grpc.aio.AioRpcError as error:
+            raise Failed(f"after its result Execute failed: {error.code().name}", _LAST) from None
+        must(more is None, "something came after the result", _LAST)
 
 
 class HandAt:
@@ -103,13 +143,17 @@ class HandAt:
         stub: "Callable[[], HandAsyncStub]",
         hand_id: str,
         driver: pb.Driver,
+        *,
         lacks: frozenset[str] = frozenset(),
-        limit: float = 0.0,
+        limit: Callable[[str], float] = lambda _tool: 0.0,
+        waits: Waits | None = None,
     ) -> None:
         """`stub` gives the connection there is now; `lacks` are commands that are not there.
 
-        `limit` is the time limit of a call for which none is said; 0 leaves it to the tool.
+        `limit` gives the time limit of a tool's call for which none is said; 0 leaves it to the
+        tool.
         """
+        self._waits = waits or Waits(1.0)
         self.hand_id = hand_id
         self.driver = driver
         self._stub = stub
@@ -139,7 +183,7 @@ class HandAt:
             input=given if isinstance(given, bytes) else json.dumps(given).encode(),
             output_offset=offset,
         )
-        if limit := limit or self._limit:
+        if limit := limit or self._limit(name):
             request.time_limit.FromNanoseconds(int(limit * 1e9))
         return request
 
@@ -150,7 +194,8 @@ class HandAt:
 
     def ask(self, request: pb.ExecuteRequest) -> Watching:
         """Send a call."""
-        return Watching(self._stub().Execute(request), request.call_id)
+        call = self._stub().Execute(request)
+        return Watching(call, request.call_id, self._waits, request.output_offset)
 
     def begin(self, name: str, given: Mapping[str, Any] | bytes, **more: Any) -> Watching:
         """Begin a call; `more` is as of `request`."""
@@ -185,27 +230,33 @@ class HandAt:
         """Stop a call."""
         request = pb.CancelRequest(driver=self.driver, hand_id=self.hand_id, call_id=call_id)
         request.grace.FromNanoseconds(int(grace * 1e9))
-        return await self._stub().Cancel(request)
+        async with self._waits.answer("Cancel"):
+            return await self._stub().Cancel(request)
 
     async def acknowledge(self, *call_ids: str) -> None:
         """Say that results are in the log."""
         request = pb.AcknowledgeRequest(driver=self.driver, hand_id=self.hand_id, call_ids=call_ids)
-        await self._stub().Acknowledge(request)
+        async with self._waits.answer("Acknowledge"):
+            await self._stub().Acknowledge(request)
 
     async def claim(self, *call_ids: str, epoch: int | None = None) -> pb.ClaimResponse:
         """Ask for the states of calls, as another driver when `epoch` is another."""
         request = pb.ClaimRequest(driver=self.driver, hand_id=self.hand_id, call_ids=call_ids)
         if epoch is not None:
             request.driver.epoch = epoch
-        return await self._stub().Claim(request)
+        async with self._waits.answer("Claim"):
+            return await self._stub().Claim(request)
 
     async def listed(self) -> pb.HandInfo:
         """What the server lists of it; Failed when it lists no such hand."""
         request = pb.ListHandsRequest(session_id=self.driver.session_id)
-        for each in (await self._stub().ListHands(request)).hands:
+        async with self._waits.answer("ListHands"):
+            hands = (await self._stub().ListHands(request)).hands
+        for each in hands:
             if each.hand_id == self.hand_id:
                 return each
-        raise Failed("ListHands does not list the hand")
+        change = "List each hand in ListHands from its Provision to its Release."
+        raise Failed("ListHands does not list the hand", change)
 
     async def state(self, call_id: str) -> "pb.CallState.ValueType":
         """One call's state."""
@@ -221,4 +272,5 @@ class HandAt:
     async def release(self) -> pb.ReleaseResponse:
         """End it."""
         request = pb.ReleaseRequest(driver=self.driver, hand_id=self.hand_id)
-        return await self._stub().Release(request)
+        async with self._waits.answer("Release"):
+            return await self._stub().Release(request)

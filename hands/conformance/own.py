@@ -1,5 +1,6 @@
 """The server that the checks start themselves, for `--type`: one that may be stopped and killed."""
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -21,6 +22,8 @@ SANDBOXES = ("auto", "off", "required")
 SECRET = "CARPAL_CHECK_SECRET"  # noqa: S105 - a name
 """A variable of the server's environment that no hand may see."""
 
+_START = 120.0
+"""Seconds for it to serve: a type's process may take 20 to say what it is."""
 _SWEEPS = 20
 """Times at most that what is left is looked for and killed."""
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -44,7 +47,15 @@ class OwnServer:
         environ = {**os.environ, SECRET: self.secret}
         log = self._folder / "server.log"
         self._child = await children.start("the server", self._arguments, log=log, environ=environ)
-        await self._child.ready()
+        try:
+            async with asyncio.timeout(_START):
+                await self._child.ready()
+        except TimeoutError:
+            raise refuse(
+                Reason.UNREACHABLE,
+                f"the server of the type did not serve within {_START:g} s",
+                action="try one call by `carpal hand call`, which says more",
+            ) from None
 
     async def kill(self) -> None:
         """As a machine that is out of memory does."""

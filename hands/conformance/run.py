@@ -3,11 +3,15 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
-from carpal.verdict import Skipped, explain, judged
+import grpc
+
+from carpal.verdict import Failed, Skipped, explain, judged
+from hands.conformance import refusals
 from hands.conformance.bench import open_bench
 from hands.conformance.changes import CHANGES
 from hands.conformance.group import CONTRACT, Check, Verdict
 from hands.conformance.subject import Subject
+from hands.conformance.waits import Waits
 
 SECONDS = 60.0
 """One check may take, on a machine of scale 1."""
@@ -23,15 +27,30 @@ async def judge(check: Check, subject: Subject, scale: float = 1.0) -> Verdict:
     if check.daemons and "claim" not in subject.capabilities:
         reason = "a daemon sees to it, for a type that does not claim `claim`"
         return Verdict(check.sentence, check.capability, "skipped", reason)
+    waits = Waits(scale)
     try:
-        async with asyncio.timeout(SECONDS * scale), open_bench(subject, scale) as bench:
+        async with asyncio.timeout(SECONDS * scale), open_bench(subject, scale, waits) as bench:
             await check.run(bench)
     except Skipped as reason:
         return Verdict(check.sentence, check.capability, "skipped", str(reason))
     except Exception as error:  # noqa: BLE001 - whatever a server answers, the others go on
-        change = CHANGES[check.name]
-        return Verdict(check.sentence, check.capability, "fail", explain(error), change)
+        detail, change = _meant(error, waits, SECONDS * scale)
+        change = change or CHANGES[check.name]
+        return Verdict(check.sentence, check.capability, "fail", detail, change)
     return Verdict(check.sentence, check.capability, "pass")
+
+
+def _meant(error: Exception, waits: Waits, seconds: float) -> tuple[str, str]:
+    """What was otherwise, and what to change where that is known better than by the check."""
+    if isinstance(error, Failed):
+        return explain(error), error.change
+    if isinstance(error, TimeoutError):
+        if waits.cut is None:
+            return f"took longer than {seconds:g} s", ""
+        return f"took longer than {seconds:g} s: {waits.cut.otherwise}", waits.cut.change
+    if isinstance(error, grpc.aio.AioRpcError) and (rpc := waits.rpc_of(error)):
+        return f"{rpc} {explain(error)}", refusals.change(rpc, error.code())
+    return explain(error), ""
 
 
 def verdicts(

@@ -16,6 +16,7 @@ from carpal.errors import CarpalError, NotBuilt, invalid
 from carpal.loop_watch import the_one_loop
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1.hand_pb2_grpc import HandStub
+from hands.builtin import socket_said
 from hands.conformance.own import OwnServer
 
 if TYPE_CHECKING:
@@ -53,6 +54,13 @@ class Subject:
     def capabilities(self) -> frozenset[str]:
         """What the type says it can do."""
         return frozenset(self.type.capabilities)
+
+    def limit(self, tool: str) -> float:
+        """Seconds that a daemon gives a call of a server of its own; 0 leaves it to the server."""
+        if "claim" in self.capabilities:
+            return 0.0
+        found = {each.name: socket_said.limit(each) for each in self.type.tools}
+        return found.get(tool, socket_said.DEFAULT_LIMIT)
 
     @property
     def config_fields(self) -> Mapping[str, Any]:

@@ -125,8 +125,10 @@ def _part(told: Any, of: str, depth: int) -> None:
     """Only what `hands/inside/schema.py` understands, for calls are checked against it."""
     if depth > _DEPTH:
         raise ValueError(f"the schema of {of} is nested too deeply")
-    if not isinstance(told, dict) or told.get("type") not in _KINDS:
-        raise ValueError(f"a part of the schema of {of} has none of the types {sorted(_KINDS)}")
+    kind = told.get("type") if isinstance(told, dict) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
+        there = ", ".join(sorted(_KINDS))
+        raise ValueError(f"a part of the schema of {of} has as its type not one of {there}")
     properties, required = told.get("properties", {}), told.get("required", [])
     choices = told.get("enum", [])
     if not isinstance(properties, dict) or not isinstance(required, list):

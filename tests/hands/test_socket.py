@@ -382,6 +382,10 @@ async def test_a_hand_whose_brain_is_gone_too_long_is_lost_and_released(tmp_path
         ({"tools": []}, "no list of 1 to 128 tools"),
         ({"schema": b"{"}, "is no JSON"),
         ({"schema": b'{"type": "string"}'}, "not that of an object"),
+        (
+            {"schema": b'{"type": "object", "properties": {"a": {"type": ["string", "null"]}}}'},
+            "has as its type not one of",
+        ),
         ({"name": "other"}, ""),
     ],
 )

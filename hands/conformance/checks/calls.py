@@ -14,6 +14,21 @@ contract = Group(CONTRACT)
 _COUNT = "echo ran >> log; cat log"
 """Says how often it ran."""
 _NOT_LONG = "the call ended well: it was not stopped, or the one of --long does not last"
+_LONGER = (
+    "Give --long a call that lasts a minute or more; if it does, have Cancel stop it, as "
+    "OUTCOME_CANCELLED."
+)
+_STOP = "Have Cancel stop the call, and end its Execute with a `result` of OUTCOME_CANCELLED."
+_CANCELLED = (
+    "Give a call that Cancel stopped the outcome OUTCOME_CANCELLED; if it ended before, give "
+    "--long one that lasts."
+)
+_AGAIN = "Keep each call's output and result by its call_id, and answer the same Execute from them."
+_LISTED = (
+    "List in open_call_ids what runs, and in unacknowledged_call_ids what has a result, until "
+    "Acknowledge names it."
+)
+_GOES_ON = "Run a call apart from the stream that asked for it, so that it goes on unwatched."
 _BEGUN = 0.3
 """Seconds in which a call that lasts has begun."""
 _STOPPED = 5.0
@@ -102,7 +117,7 @@ async def cancelled_after(bench: Bench) -> None:
     answer = await hand.cancel(request.call_id)
     if "claim" in bench.subject.capabilities:  # else nobody asks for it
         equal("the state", pb.CallState.Name(answer.state), "CALL_STATE_TERMINAL")
-    equal("the result", (await hand.ask(request).answer()).result, first.result)
+    equal("the result", (await hand.ask(request).answer()).result, first.result, _AGAIN)
 
 
 @contract("h31")
@@ -112,10 +127,14 @@ async def cancelled_while_it_runs(bench: Bench) -> None:
     call = hand.begin(*bench.long_call())
     await asyncio.sleep(bench.slow(_BEGUN))
     await hand.cancel(call.call_id)
-    async with asyncio.timeout(bench.slow(_STOPPED)):
+    otherwise = "the call did not end after Cancel"
+    async with bench.waits.within(_STOPPED, otherwise, _STOP):
         answer = await call.answer()
-    must(answer.result.outcome != pb.OUTCOME_OK, _NOT_LONG)
-    answer.ended(pb.OUTCOME_CANCELLED)
+    outcome = answer.result.outcome
+    must(outcome != pb.OUTCOME_OK, _NOT_LONG, _LONGER)
+    got = pb.Outcome.Name(outcome)
+    told = f"a call that was cancelled ended as {got}: {answer.text[-200:]!r}"
+    must(outcome == pb.OUTCOME_CANCELLED, told, _CANCELLED)
     await hand.run(*bench.plain_call())
 
 
@@ -126,11 +145,13 @@ async def asked_again(bench: Bench) -> None:
     request = hand.request(*bench.plain_call())
     first = await hand.ask(request).answer()
     again = await hand.ask(request).answer()
-    equal("the result again", again.result, first.result)
-    equal("the output again", again.output, first.output)
-    equal("calls to acknowledge", (await hand.listed()).unacknowledged_call_ids, [request.call_id])
+    equal("the result again", again.result, first.result, _AGAIN)
+    equal("the output again", again.output, first.output, _AGAIN)
+    listed = (await hand.listed()).unacknowledged_call_ids
+    equal("calls to acknowledge", listed, [request.call_id], _LISTED)
     await hand.acknowledge(request.call_id)
-    equal("calls to acknowledge, then", (await hand.listed()).unacknowledged_call_ids, [])
+    listed = (await hand.listed()).unacknowledged_call_ids
+    equal("calls to acknowledge, then", listed, [], _LISTED)
 
 
 @contract("h43", needs=("replay",))
@@ -139,14 +160,16 @@ async def left_and_asked_again(bench: Bench) -> None:
     hand = await bench.hand()
     request = hand.request(*bench.long_call())
     call = hand.ask(request)
-    while not (there := await hand.listed()).open_call_ids:
-        must(not there.unacknowledged_call_ids, _NOT_LONG)
-        await asyncio.sleep(0.02)  # nothing announces it
+    async with bench.waits.within(_STOPPED, "ListHands did not list the call as open", _LISTED):
+        while not (there := await hand.listed()).open_call_ids:
+            must(not there.unacknowledged_call_ids, _NOT_LONG, _LONGER)
+            await asyncio.sleep(0.02)  # nothing announces it
     call.cut()
     await bench.dial()
-    equal("open calls", (await hand.listed()).open_call_ids, [request.call_id])
+    equal("open calls", (await hand.listed()).open_call_ids, [request.call_id], _GOES_ON)
     await hand.cancel(request.call_id)
-    (await hand.ask(request).answer()).ended(pb.OUTCOME_CANCELLED)
+    async with bench.waits.within(_STOPPED, "the call did not end after Cancel", _STOP):
+        (await hand.ask(request).answer()).ended(pb.OUTCOME_CANCELLED)
 
 
 @contract("h31", needs=("shell", "claim"))

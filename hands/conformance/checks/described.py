@@ -6,7 +6,8 @@ from typing import Any
 
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
-from carpal.verdict import Skipped, equal, must, refused
+from carpal.verdict import Failed, Skipped, equal, must, refused
+from hands.builtin import socket_said
 from hands.conformance.bench import Bench, number
 from hands.conformance.claude import KNOWN, OF_CAPABILITY
 from hands.conformance.group import CONTRACT, Group
@@ -25,10 +26,17 @@ _WRONG: Mapping[str, Any] = {"string": 7}
 """Of another type than asked for; text is, of all but text."""
 
 
+_TAKEN = "Change that in Describe: a daemon offers no type of which it takes something for wrong."
+_SCHEMA = 'Make input_schema the bytes of a JSON Schema whose `type` is "object".'
+
+
 def _schema(tool: pb.ToolInfo) -> Mapping[str, Any]:
-    schema = json.loads(tool.input_schema)
-    must(isinstance(schema, dict), f"the schema of {tool.name} is no object")
-    equal(f"the type in the schema of {tool.name}", schema.get("type"), "object")
+    try:
+        schema = json.loads(tool.input_schema)
+    except ValueError as error:
+        raise Failed(f"the schema of {tool.name} is no JSON: {error}", _SCHEMA) from None
+    must(isinstance(schema, dict), f"the schema of {tool.name} is no object", _SCHEMA)
+    equal(f"the type in the schema of {tool.name}", schema.get("type"), "object", _SCHEMA)
     return dict(schema)
 
 
@@ -37,12 +45,20 @@ async def described_whole(bench: Bench) -> None:
     """Each tool has a name of its own, a description, and a JSON Schema of an object."""
     kind = bench.subject.type
     names = [tool.name for tool in kind.tools]
-    must(bool(names), "there is no tool")
-    equal("names", len(set(names)), len(names))
+    must(bool(names), "there is no tool", "List at least one tool in Describe.")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    must(not twice, f"two tools are named {', '.join(twice)}", "Give each tool another name.")
     for tool in kind.tools:
-        must(bool(tool.description), f"{tool.name} has no description")
+        told = f"Give the tool {tool.name} a description: the model chooses by it."
+        must(bool(tool.description), f"{tool.name} has no description", told)
         _schema(tool)
-    must(isinstance(json.loads(kind.config_schema or b"{}"), dict), "config_schema is no object")
+    if "claim" in bench.subject.capabilities:
+        must(isinstance(json.loads(kind.config_schema or b"{}"), dict), "config_schema is none")
+        return
+    try:  # as a daemon that has its socket does
+        socket_said.described(kind.type, [kind])
+    except ValueError as error:
+        raise Failed(f"no daemon takes it: {error}", _TAKEN) from None
 
 
 @contract("h22")

@@ -19,6 +19,11 @@ _GONE = 5.0
 LIMITS = {"memory_bytes": 512 * 2**20, "disk_bytes": 256 * 2**20, "processes": 100, "cpus": 1}
 """Limits that any hand is of use within."""
 _BAD_ID = "../no"
+_SOONER = "Do what takes long before the first hand is asked for, so that one is ready within 30 s."
+_NO_HAND = (
+    "Refuse an Execute with the status NOT_FOUND when its hand_id was never made or is released."
+)
+_ENDED = "Set `ended` to true in each answer of Release, also when there is no such hand."
 
 
 @contract("h23", alone=True)
@@ -26,7 +31,7 @@ async def ready_in_time(bench: Bench) -> None:
     """A provision ends with one result, in time, and the hand then runs a call."""
     watch = Stopwatch()
     hand = await bench.hand()
-    must(watch.seconds <= bench.slow(_READY), f"ready after {watch.seconds:.1f} s")
+    must(watch.seconds <= bench.slow(_READY), f"ready after {watch.seconds:.1f} s", _SOONER)
     await hand.run(*bench.plain_call())
 
 
@@ -133,15 +138,15 @@ async def released(bench: Bench) -> None:
 async def ended(bench: Bench) -> None:
     """A call on a hand that was released, or never was, is NOT_FOUND; to end it again no error."""
     there, never = await bench.hand(), bench.at(bench.order())
-    await there.release()
+    equal("ended", (await there.release()).ended, True, _ENDED)
     for hand in (there, never):
         try:
             await hand.run(*bench.plain_call())
         except grpc.aio.AioRpcError as error:
-            equal("the status", error.code().name, grpc.StatusCode.NOT_FOUND.name)
+            equal("the status", error.code().name, grpc.StatusCode.NOT_FOUND.name, _NO_HAND)
         else:
-            raise Failed("the call was not refused")
-        equal("ended, again", (await hand.release()).ended, True)
+            raise Failed("the call was not refused", _NO_HAND)
+        equal("ended, again", (await hand.release()).ended, True, _ENDED)
 
 
 @contract("h45", needs=("shell",), alone=True)
