@@ -272,7 +272,7 @@ class ToolInfo(_message.Message):
     """≤ 32 KiB."""
     input_schema: _builtins.bytes
     """JSON Schema of an object, without oneOf, anyOf or allOf at its top: ≤ 64 KiB, nested at most
-    32 deep.
+    32 deep. Of a server behind a socket: each part has one `type`, and at most 30 deep.
     """
     @_builtins.property
     def time_limit(self) -> _duration_pb2.Duration:

@@ -16,7 +16,6 @@ from carpal.errors import CarpalError, NotBuilt, invalid
 from carpal.loop_watch import the_one_loop
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1.hand_pb2_grpc import HandStub
-from hands.builtin import socket_said
 from hands.conformance.own import OwnServer
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ _LONGEST = 107
 """Bytes that a unix socket's address holds."""
 _ANSWER = 10.0
 """Seconds for a server to describe itself."""
+_LIMIT = 120.0
+"""Seconds that a call may take where nobody says otherwise."""
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -59,8 +60,10 @@ class Subject:
         """Seconds that a daemon gives a call of a server of its own; 0 leaves it to the server."""
         if "claim" in self.capabilities:
             return 0.0
-        found = {each.name: socket_said.limit(each) for each in self.type.tools}
-        return found.get(tool, socket_said.DEFAULT_LIMIT)
+        for each in self.type.tools:
+            if each.name == tool and each.HasField("time_limit"):
+                return each.time_limit.ToNanoseconds() / 1e9
+        return _LIMIT
 
     @property
     def config_fields(self) -> Mapping[str, Any]:

@@ -1,13 +1,14 @@
 """What a type says of itself, and that its calls are held to it."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.verdict import Failed, Skipped, equal, must, refused
-from hands.builtin import socket_said
+from hands.conformance import schemas as schemas_taken
 from hands.conformance.bench import Bench, number
 from hands.conformance.claude import KNOWN, OF_CAPABILITY
 from hands.conformance.group import CONTRACT, Group
@@ -27,16 +28,27 @@ _WRONG: Mapping[str, Any] = {"string": 7}
 
 
 _TAKEN = "Change that in Describe: a daemon offers no type of which it takes something for wrong."
-_SCHEMA = 'Make input_schema the bytes of a JSON Schema whose `type` is "object".'
+_SCHEMA = 'Make each schema the bytes of a JSON Schema whose `type` is "object".'
+_TYPE = "Give the type a description of at most 32 KiB: the model reads it."
+_LIMIT = "Give the tool's time_limit more than nothing and at most a day, or leave it out."
+_TOOL = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+_TOOLS_MAX = 128
+_TEXT_MAX = 32 * 1024
+_DAY = 24 * 3600
+_NO_CONFIG = b'{"type": "object"}'
 
 
 def _schema(tool: pb.ToolInfo) -> Mapping[str, Any]:
+    return _object(tool.name, tool.input_schema)
+
+
+def _object(name: str, data: bytes) -> Mapping[str, Any]:
     try:
-        schema = json.loads(tool.input_schema)
-    except ValueError as error:
-        raise Failed(f"the schema of {tool.name} is no JSON: {error}", _SCHEMA) from None
-    must(isinstance(schema, dict), f"the schema of {tool.name} is no object", _SCHEMA)
-    equal(f"the type in the schema of {tool.name}", schema.get("type"), "object", _SCHEMA)
+        schema = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Failed(f"the schema of {name} is no JSON: {error}", _SCHEMA) from None
+    must(isinstance(schema, dict), f"the schema of {name} is no object", _SCHEMA)
+    equal(f"the type in the schema of {name}", schema.get("type"), "object", _SCHEMA)
     return dict(schema)
 
 
@@ -52,13 +64,29 @@ async def described_whole(bench: Bench) -> None:
         told = f"Give the tool {tool.name} a description: the model chooses by it."
         must(bool(tool.description), f"{tool.name} has no description", told)
         _schema(tool)
-    if "claim" in bench.subject.capabilities:
-        must(isinstance(json.loads(kind.config_schema or b"{}"), dict), "config_schema is none")
-        return
-    try:  # as a daemon that has its socket does
-        socket_said.described(kind.type, [kind])
-    except ValueError as error:
-        raise Failed(f"no daemon takes it: {error}", _TAKEN) from None
+    if kind.config_schema:
+        _object("the config", kind.config_schema)
+    if "claim" not in bench.subject.capabilities:
+        _check_taken(kind)
+
+
+def _check_taken(kind: pb.HandTypeInfo) -> None:
+    """A daemon that has its socket takes it: else it offers no such type, and says why."""
+    must(len(kind.tools) <= _TOOLS_MAX, f"there are more than {_TOOLS_MAX} tools", _TAKEN)
+    must(0 < len(kind.description.encode()) <= _TEXT_MAX, "the type has no description", _TYPE)
+    schemas = {"the config": _object("the config", kind.config_schema or _NO_CONFIG)}
+    for tool in kind.tools:
+        named = _TOOL.fullmatch(tool.name) is not None
+        must(named, f"the name {tool.name!r} is not 1 to 128 of a-z, A-Z, 0-9, '_', '-'", _TAKEN)
+        size = len(tool.description.encode())
+        must(size <= _TEXT_MAX, f"the description of {tool.name} has {size} bytes", _TAKEN)
+        if tool.HasField("time_limit"):
+            seconds = tool.time_limit.ToNanoseconds() / 1e9
+            must(0 < seconds <= _DAY, f"the time limit of {tool.name} is {seconds:g} s", _LIMIT)
+        schemas[tool.name] = _schema(tool)
+    for name, schema in schemas.items():
+        problem = schemas_taken.problem(schema)
+        must(not problem, f"no daemon takes the schema of {name}: {problem}", _TAKEN)
 
 
 @contract("h22")

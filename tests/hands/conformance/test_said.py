@@ -193,6 +193,12 @@ class OddSchema(Stops):
         ].input_schema = b'{"type": "object", "properties": {"text": {"type": ["string", "null"]}}}'
 
 
+class NoTime(Stops):
+    def __init__(self) -> None:
+        super().__init__()
+        self.info.tools[0].time_limit.FromSeconds(-1)
+
+
 READY, ENDED, CANCELLED = "ready_in_time", "ended", "cancelled_while_it_runs"
 TOLD = [
     (GoesOnAfterItsHand, READY, "did not end its stream within", "End Provision's stream"),
@@ -217,8 +223,9 @@ TOLD = [
     (EndsWhatIsNotThereWithAnother, ENDED, "INTERNAL", "with the status NOT_FOUND"),
     (ListsNothing, "asked_again", "does not list the hand", "List each hand in ListHands"),
     (Undescribed, "described_whole", "say has no description", "Give the tool say a desc"),
-    (NoSchema, "described_whole", "the schema of say is no JSON", "Make input_schema"),
-    (OddSchema, "described_whole", "no daemon takes it", "Change that in Describe"),
+    (NoSchema, "described_whole", "the schema of say is no JSON", "Make each schema the bytes"),
+    (OddSchema, "described_whole", "no daemon takes the schema of say", "Change that in Desc"),
+    (NoTime, "described_whole", "the time limit of say is -1 s", "at most a day"),
 ]
 
 
