@@ -12,18 +12,18 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from carpal.errors import CarpalError, invalid, refuse
 from carpal.ids import new_id
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
-from carpal.v1 import types_pb2
 from hands import requests
 from hands.blobs import Blobs
 from hands.builtin.socket import SocketType
 from hands.contract import HandType
 from hands.files import HandFiles, boot_id
+from hands.folder_blobs import FolderBlobs
 from hands.inventory import Inventory, open_inventory
 from hands.journal import Journal
 from hands.journal_file import journal_errors
@@ -69,7 +69,7 @@ async def call(
 
     `note` is told what happens on the way, `output` what the call gives as it comes.
     """
-    async with _service(types, _Folder(asked.save) if asked.save else Blobs(0.0)) as service:
+    async with _service(types, FolderBlobs(asked.save) if asked.save else Blobs(0.0)) as service:
         driver = pb.Driver(session_id=new_id("sesn"), epoch=1, workspace=_NAME)
         order = pb.ProvisionRequest(
             driver=driver, hand_id=new_id("hand"), type=asked.type, config=asked.config
@@ -178,20 +178,6 @@ def _made() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="carpal-call-"))
     folder.chmod(0o711)  # a hand's user must get through to its own
     return folder
-
-
-class _Folder(Blobs):
-    """A folder in the place of the log's store: for what is attached."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(0.0)
-        self._folder = folder
-
-    async def write(self, session_id: str, file: IO[bytes], info: types_pb2.BlobInfo) -> None:
-        """Put it there, named by its digest."""
-        data = file.read(info.size)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        (self._folder / info.digest.hex()).write_bytes(data)
 
 
 def checked_object(field: str, text: str) -> bytes:

@@ -15,9 +15,9 @@ from carpal.ready import announce
 from carpal.server import Context, not_built, serve_locally
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import hand_pb2_grpc
-from hands.blobs import Blobs
 from hands.contract import HandType
 from hands.files import HandFiles, boot_id
+from hands.folder_blobs import FolderBlobs
 from hands.inventory import open_inventory
 from hands.journal import Journal
 from hands.journal_file import journal_errors
@@ -111,7 +111,7 @@ async def run(
             folder=files.hands,
             boot_id=boot_id(),
             hands_max=_HANDS_MAX,
-            blobs=Blobs(0.0),  # no brain will ever link here: nothing waits for one
+            blobs=FolderBlobs(state / "blobs"),  # no brain will ever link here
         ) as inventory:
             servicer = HandServicer(HandService(inventory, _NAME, workspace))
             async with serve_locally(

@@ -45,8 +45,9 @@ def installed(
     `sockets` are hand servers of someone's own, by the type's name. Raises CONFIG_INVALID for one
     whose name is taken. Without `daemon` they are for a command alone.
 
-    Nothing is imported but our own: what others wrote runs in no daemon. A name that is taken
-    stays who had it: ours first, then the first that Python finds.
+    Nothing is imported but those that run in it: what is written as others write theirs has a
+    process of its own. A name that is taken stays who had it: ours first, then the first that
+    Python finds.
     """
     if sandbox not in get_args(Sandbox):
         raise invalid("sandbox", f"{sandbox!r} is none of {', '.join(get_args(Sandbox))}")
@@ -94,7 +95,7 @@ def registered() -> list[tuple[EntryPoint, str]]:
 
 def made(entry: EntryPoint, sandbox: str) -> HandType:
     """The type that one entry point names. Raises ImportError when its extra is not installed."""
-    if not _ours(entry):
+    if not entry.value.startswith("hands.builtin."):
         return PluginType(entry.name, entry.value)
     hand_type: HandType = entry.load()()
     if isinstance(hand_type, Sandboxing):
@@ -103,4 +104,4 @@ def made(entry: EntryPoint, sandbox: str) -> HandType:
 
 
 def _ours(entry: EntryPoint) -> bool:
-    return entry.value.startswith("hands.builtin.")
+    return entry.value.startswith("hands.")

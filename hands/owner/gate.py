@@ -118,6 +118,9 @@ class Gate:
         folder = order.config.get("workspace")  # of any type: what has that name is the machine's
         real = _real(folder) if isinstance(folder, str) else ""
         policy.check_config(type_name, order.config, real, isolated=isolated)
+        cartridge = order.config.get("cartridge")
+        if isinstance(cartridge, str) and cartridge.startswith("/"):
+            policy.check_path("config.cartridge", cartridge, _real(cartridge))
         policy.check_mounts(mounted)
         given = request.HasField("orphan_deadline")
         allowed = dataclasses.replace(

@@ -80,8 +80,8 @@ class Policy:
         if image is not None and not _fits_one(str(image), self.images):
             raise self._forbids("images", f"config.image {image!r}", self.images)
         given = config.get("workspace")
-        if given is not None and not all(_below(path, self.folders) for path in (str(given), real)):
-            raise self._forbids("folders", f"config.workspace {given!r}", self.folders)
+        if given is not None:
+            self.check_path("config.workspace", str(given), real)
         if self.hosts is None:
             return
         if not isolated and type_name not in self.open_network:
@@ -90,6 +90,11 @@ class Policy:
             )
         for index, rule in enumerate(parse(config.get("egress", []))):
             self._check_host(rule, f"config.egress[{index}]")
+
+    def check_path(self, field: str, given: str, real: str) -> None:
+        """A path of the machine's that is asked for; `real` is it resolved."""
+        if not all(_below(path, self.folders) for path in (given, real)):
+            raise self._forbids("folders", f"{field} {given!r}", self.folders)
 
     def check_mounts(self, mounts: Iterable[Mount]) -> None:
         """Their kinds, and where repositories come from."""

@@ -149,6 +149,8 @@ def _misfits(schema: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _fitting(part: Mapping[str, Any]) -> Any:
+    if part.get("type") == "array" and "items" in part:
+        return [_fitting(part["items"])] * max(1, int(part.get("minItems", 1)))
     return part["enum"][0] if "enum" in part else _HARMLESS.get(str(part.get("type")), "true")
 
 

@@ -79,6 +79,7 @@ def forbidden(error: CarpalError, rule: str, owner: Owner) -> None:
         ("types = []", {}, "types"),
         ('workspaces = ["another"]', {}, "workspaces"),
         ('folders = ["/srv"]', {"config": b'{"workspace": "/etc"}'}, "folders"),
+        ('folders = ["/srv"]', {"config": b'{"cartridge": "/srv/../etc/x"}'}, "folders"),
         ('images = ["a/*"]', {"config": b'{"image": "b/c"}'}, "images"),
         ("hosts = []", {}, "hosts"),
         ("mounts = []", {"mounts": [pb.Mount(source_ref="text:x", mount_path="f")]}, "mounts"),

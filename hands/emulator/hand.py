@@ -1,0 +1,218 @@
+"""The hand type `emulator`, as any hand type in Python is written: see `hands/api.py`.
+
+One hand is one console with one cartridge. Time passes in calls, sixty frames a second of its
+own, and between them it stands still, however long a model thinks.
+"""
+
+import asyncio
+import importlib.util
+import os
+import re
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from hands import computer
+from hands.api import Context, HandType, ToolError, tool
+from hands.emulator import screen, states
+from hands.emulator.keys import Button, buttons
+
+if TYPE_CHECKING:
+    from hands.emulator.machine import Machine
+
+CARTRIDGE = "cartridge.gb"
+"""Where it is mounted unless the config says otherwise."""
+TAP, LET_GO = 6, 6
+"""Frames that a key is down when it is pressed, and then up: games look once a frame or two."""
+FRAMES_PER_SECOND = 60
+_FRAMES_MAX = 6000
+_AT_ONCE = 30
+"""Frames, some milliseconds."""
+_MEMORY, _LENGTH_MAX = 0x10000, 4096
+_ROW = 16
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class Emulator(HandType):
+    """A Game Boy with a cartridge. Its time passes inside calls alone, 60 frames a second."""
+
+    capabilities = ("visual", "mounts")
+    _machine: "Machine | None" = None
+    _why = ""
+
+    @classmethod
+    def probe(cls) -> str:
+        for package in ("pyboy", "PIL"):
+            if importlib.util.find_spec(package) is None:
+                return "PyBoy is not installed: pip install 'carpal[emulator]'"
+        return ""
+
+    def provision(
+        self,
+        context: Context,
+        cartridge: Annotated[
+            str, "Where the cartridge is mounted; or, from / on, a file of the daemon's machine."
+        ] = CARTRIDGE,
+    ) -> str:
+        if why := self.probe():
+            raise ToolError(why)
+        self._folder = context.folder
+        self._states = context.folder / "states"
+        self._file = Path(cartridge)
+        if not self._file.is_absolute():
+            self._file = self._mounted(cartridge)
+        about = (
+            "Time stands still between calls. Screenshots are "
+            f"{screen.SIZE[0]}x{screen.SIZE[1]} pixels. Keys: Up, Down, Left, Right, a, b, start, "
+            "select."
+        )
+        if self._file.is_relative_to(context.folder):  # what is mounted comes after this
+            return f"A Game Boy with the cartridge {cartridge}. {about}"
+        return f"A Game Boy with the cartridge {self._console.title!r}. {about}"
+
+    @tool()
+    def screenshot(self, context: Context) -> str:
+        """Take a screenshot of the screen. No time passes."""
+        context.attach(screen.whole(self._console.picture), "image/png", "screenshot.png")
+        return f"The screen, {screen.SIZE[0]}x{screen.SIZE[1]} pixels, at {self._now}."
+
+    @tool()
+    def zoom(self, region: computer.Region, context: Context) -> str:
+        """Take a screenshot of a rectangular region, scaled up. No time passes.
+
+        Region coordinates are those of a screenshot.
+        """
+        box = computer.box(region, *screen.SIZE)
+        data, size = screen.part(self._console.picture, box)
+        context.attach(data, "image/png", "zoom.png")
+        return f"That part of the screen, {size[0]}x{size[1]} pixels, at {self._now}."
+
+    @tool()
+    async def key(self, text: computer.Keys, repeat: computer.Repeat | None = None) -> str:
+        """Press a key or key-combination, such as "a", "Up", "start" or "Right+b".
+
+        It is down for 6 frames, then up for 6, each time.
+        """
+        pressed, times = buttons(text), computer.times(repeat)
+        for _ in range(times):
+            await self._hold(pressed, TAP)
+            await self._run(LET_GO)
+        return self._told(computer.pressed(text))
+
+    @tool()
+    async def hold_key(self, text: computer.HeldKeys, duration: computer.HoldSeconds) -> str:
+        """Hold down a key or key-combination for a specified duration, of 60 frames a second."""
+        pressed, seconds = buttons(text), computer.seconds(duration)
+        await self._hold(pressed, FRAMES_PER_SECOND * seconds)
+        await self._run(1)
+        return self._told(computer.held(text, duration))
+
+    @tool()
+    async def wait(self, duration: computer.WaitSeconds) -> str:
+        """Wait for a specified duration: let the game go on, 60 frames a second."""
+        await self._run(FRAMES_PER_SECOND * computer.seconds(duration))
+        return self._told(computer.waited(duration))
+
+    @tool()
+    async def press(
+        self,
+        buttons: Annotated[list[Button], "Held down together; none lets time pass."],
+        frames: Annotated[int, "For so many frames, 1 to 6000; 60 are a second."],
+    ) -> str:
+        """Hold buttons down for an exact number of frames, then let go. No other frame passes."""
+        computer.within("frames", frames, 1, _FRAMES_MAX)
+        pressed = list(dict.fromkeys(buttons))
+        await self._hold(pressed, frames)
+        return self._told(f"Pressed {'+'.join(pressed) or 'nothing'} for {frames} frames.")
+
+    @tool()
+    def save_state(self, context: Context) -> str:
+        """Save the whole state of the game, to go on from there by load_state. No time passes."""
+        data = states.packed(self._console.save())
+        context.attach(data, states.MEDIA_TYPE, f"frame-{self._console.frame}.state")
+        digest = context.attached[-1].digest
+        self._states.mkdir(exist_ok=True)
+        (self._states / digest).write_bytes(data)
+        return f"Saved the state at {self._now}: {digest}"
+
+    @tool()
+    def load_state(
+        self, state: Annotated[str, "What save_state named, or the path of a mounted state."]
+    ) -> str:
+        """Go on from a saved state, of this session or of one that it was forked from."""
+        self._console.load(states.unpacked(self._state(state)))
+        return f"Loaded the state. It is {self._now}."
+
+    @tool()
+    def read_memory(
+        self,
+        address: Annotated[int, "0 to 65535; work RAM begins at 49152 (0xC000)."],
+        length: Annotated[int, "Bytes, 1 to 4096."] = 1,
+    ) -> str:
+        """Read the console's memory, as its processor sees it. No time passes."""
+        computer.within("address", address, 0, _MEMORY - 1)
+        computer.within("length", length, 1, min(_LENGTH_MAX, _MEMORY - address))
+        data = self._console.memory(address, length)
+        rows = range(0, length, _ROW)
+        return "\n".join(f"{address + at:04X}: {data[at : at + _ROW].hex(' ')}" for at in rows)
+
+    def release(self) -> None:
+        if self._machine is not None:
+            self._machine.stop()
+
+    async def _hold(self, pressed: Sequence[Button], frames: int) -> None:
+        with self._console.down(pressed):
+            await self._run(frames)
+
+    async def _run(self, frames: int) -> None:
+        # PyBoy is C that lets no exception through: what is cancelled ends between two of these.
+        for begin in range(0, frames, _AT_ONCE):
+            self._console.run(min(_AT_ONCE, frames - begin))
+            await asyncio.sleep(0)
+
+    @property
+    def _console(self) -> "Machine":
+        """Switched on by the first call: only then what is mounted is there."""
+        if self._machine is None:
+            from hands.emulator.machine import CARTRIDGE_MAX, Machine
+
+            data = _read(self._file, CARTRIDGE_MAX, "cartridge")
+            try:
+                self._machine = Machine(data)
+            except ToolError as error:
+                raise ToolError(f"{self._file.name}: {error}") from None
+        return self._machine
+
+    def _state(self, named: str) -> bytes:
+        kept = self._states / named
+        path = kept if _DIGEST.fullmatch(named) and kept.is_file() else self._mounted(named)
+        return _read(path, states.SIZE_MAX, "state")
+
+    def _mounted(self, path: str) -> Path:
+        """Raises ToolError for a path that leads out of the hand's folder."""
+        if path.startswith("/") or ".." in Path(path).parts or "\0" in path:
+            raise ToolError(f"{path!r} is no path of what is mounted: it leads out of the folder")
+        return self._folder / path
+
+    @property
+    def _now(self) -> str:
+        return f"frame {self._console.frame}"
+
+    def _told(self, what: str) -> str:
+        return f"{what} It is {self._now}."
+
+
+def _read(path: Path, most: int, what: str) -> bytes:
+    """A file that is one, and not too large. Raises ToolError."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ToolError(f"{path.name} is no file, so no {what}")
+            data = file.read(most + 1)
+    except OSError as error:
+        raise ToolError(f"there is no {what} {path.name}: {error.strerror}") from None
+    if len(data) > most:
+        raise ToolError(f"{path.name} has more than {most} bytes, so it is no {what}")
+    return data
