@@ -40,6 +40,7 @@ from hands.local.status import Standing
 from hands.managed import Managed
 from hands.owner.gate import audited
 from hands.owner.policy_file import PolicyFile
+from hands.owner.policy_known import say_unknown
 from hands.reloading import Reloading
 from hands.service import HandService
 
@@ -159,9 +160,10 @@ async def run(
                 reloading.hooks += [
                     lambda again: logs.levels(again.log_level, again.log_levels),
                     lambda again: _say_fixed(config, again),
-                    lambda _: gate.reload(),
-                    lambda _: daemon.relink(renewal.shown()),
                 ]
+                reloading.always += [gate.reload, lambda: daemon.refresh(renewal.shown())]
+                gate.changed.append(lambda policy: say_unknown(policy, inventory.types))
+                say_unknown(gate.policy, inventory.types)
                 managed.ready()
                 await _serve(
                     daemon,

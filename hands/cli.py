@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 from pathlib import Path
 from typing import TextIO
@@ -22,6 +23,8 @@ from hands.commands.owner import audit, stop
 from hands.commands.types import call, new
 from hands.commands.units import units
 from hands.conformance.cli import check
+
+log = logging.getLogger(__name__)
 
 
 class _Hand(click.Group):
@@ -135,7 +138,7 @@ def run(  # noqa: PLR0917 - click passes by name
 
     settings = read()
     logs.levels(settings.log_level, settings.log_levels)
-    token = _given_token() if token_file is None else _read_token(token_file)
+    token = _token(token_file, settings.state_dir)
     process.run(lambda stop: app.run(settings, stop, token=token, ready_fd=ready_fd, reread=read))
 
 
@@ -260,6 +263,19 @@ def _already(there: IdentityFiles, state: Path, error: CarpalError) -> CarpalErr
         f"{error.message}; but {there.directory} is enrolled already, as {there.identity().name}",
         action=f"just run `carpal hand run --state-dir {state}`, or make a new token to enrol anew",
     )
+
+
+def _token(file: TextIO | None, state: Path) -> Token | None:
+    """The one that is given. A machine that is enrolled needs none, so a bad one stops it not."""
+    from hands.files import HandFiles
+
+    try:
+        return _given_token() if file is None else _read_token(file)
+    except CarpalError as error:
+        if error.reason is not Reason.TOKEN_MALFORMED or not HandFiles(state).identity.exists():
+            raise
+        log.warning("token not used; this machine is enrolled", extra={"why": str(error)})
+        return None
 
 
 def _given_token() -> Token | None:

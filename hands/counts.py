@@ -10,7 +10,7 @@ _LOOKS = 60
 
 
 class Counts:
-    """Of calls and their bytes."""
+    """Of calls and their bytes, and of what hands say unasked."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
@@ -19,6 +19,10 @@ class Counts:
         """Of calls that were accepted."""
         self.output_bytes = 0
         """That the tools of calls which ended gave."""
+        self.events = 0
+        """That hands said, and that were kept for a log."""
+        self.events_dropped = 0
+        """That hands said, and that were not."""
 
 
 class LoopLag:

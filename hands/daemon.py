@@ -15,6 +15,7 @@ import platform
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from typing import TypeAlias
 
 from carpal import __version__
 from carpal.backoff import Backoff
@@ -27,7 +28,7 @@ from carpal.link_terms import CAPABILITIES
 from carpal.proxy import Way, by
 from carpal.releases import RELEASED
 from carpal.status import Reason
-from carpal.tls import Shown
+from carpal.tls import Loaded, Shown
 from carpal.v1 import orchestrator_pb2 as pb
 from carpal.v1 import types_pb2
 from hands.inventory import Inventory
@@ -43,6 +44,8 @@ _LAST_EPOCH = "last_epoch"
 _FIRST_WAIT = 1.0
 """Seconds over which the daemons of a brain that died spread their first attempt."""
 
+_As: TypeAlias = tuple[bytes, bytes, list[tuple[str, ...]]]
+"""A chain and the authorities trusted, PEM; types with their tools."""
 _ENDED = refuse(Reason.UNREACHABLE, "the brain drained", action="wait: another is dialled")
 """Of a link that ended as it should."""
 
@@ -86,6 +89,8 @@ class Daemon:
         self._check = check or BrainCheck()
         self._instance_id = new_id("inst")
         self._link: BrainLink | None = None
+        self._linked_as: _As | None = None
+        """With what, and telling of what, a brain was told hello that welcomed it."""
         self._backoff = Backoff(_FIRST_WAIT, reconnect_max)
         self._address = ""
         """Of the brain that was linked to last."""
@@ -183,6 +188,17 @@ class Daemon:
                 failure = _end_of(serving)[0] or failure
         raise failure
 
+    async def refresh(self, shown: Shown) -> None:
+        """As `relink`, unless the link there is was made with `shown`, and told of these types."""
+        if self._linked_as != self._as(shown.load_valid()):
+            await self.relink(shown)
+
+    def _as(self, me: Loaded) -> "_As":
+        offered = [
+            (kind.type, *(tool.name for tool in kind.tools)) for kind in self._service.types()
+        ]
+        return me.chain, me.ca, offered
+
     def stop(self, reason: str) -> bool:
         """Take no new hands and end the link; supervisors and their calls go on.
 
@@ -210,6 +226,7 @@ class Daemon:
             nonlocal brain
             brain = await self._check.welcomed(welcome, hello, me)
             older, self._link = self._link, link
+            self._linked_as = linked_as
             self._address = address
             self._status.linked(brain.name, address)
             self._on_welcome(welcome, brain)
@@ -230,7 +247,7 @@ class Daemon:
         async with dialled as channel, AsyncExitStack() as greeting:
             await connected(channel)
             await greeting.enter_async_context(self._greeting)
-            hello = self._hello(me.identity)
+            hello, linked_as = self._hello(me.identity), self._as(me)
             link = BrainLink(
                 at(channel),
                 f"the brain at {address}{by(proxy)}",
@@ -247,7 +264,7 @@ class Daemon:
                 await link.run()
             finally:
                 if self._link is link:
-                    self._link = None
+                    self._link = self._linked_as = None
         return link.asked_to_leave
 
     def _told(self, brains: Sequence[str]) -> None:

@@ -70,7 +70,7 @@ class Inventory:
         self.keepers: dict[str, Keeper] = {}
         """Live hands by id."""
         self.saves = Saves(group, journal)
-        self.unasked = Unasked(journal)
+        self.unasked = Unasked(journal, counts=counts)
         self._group = group
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """Of the keepers."""

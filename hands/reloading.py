@@ -5,6 +5,7 @@ import logging
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Generic, TypeVar
 
 from carpal.errors import CarpalError
@@ -19,11 +20,13 @@ class Reloading(Generic[T]):
     """Reads the settings and tells those who use them."""
 
     def __init__(self, read: Callable[[], T]) -> None:
-        """`read` gives the settings; what it refuses changes nothing, and is logged."""
+        """`read` gives the settings; what it refuses is logged, and those there were stay."""
         self._read = read
         self._asked = asyncio.Event()
         self.hooks: list[Callable[[T], Awaitable[None] | None]] = []
         """Each is told the settings. What one refuses is logged, and the others are told."""
+        self.always: list[Callable[[], Awaitable[None] | None]] = []
+        """What is read from files of its own: also where the settings are wrong."""
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -45,16 +48,23 @@ class Reloading(Generic[T]):
             managed.ready()
 
     async def _reload(self) -> None:
+        hooks: list[Callable[[], Awaitable[None] | None]] = []
+        failed = 0
         try:
             settings = self._read()
+            hooks = [partial(hook, settings) for hook in self.hooks]
         except CarpalError as error:
+            failed += 1
             log.error("settings not reloaded, those there were stay", extra={"why": str(error)})
-            return
-        for hook in self.hooks:
+        for hook in (*hooks, *self.always):
             try:
-                done = hook(settings)
+                done = hook()
                 if done is not None:
                     await done
             except CarpalError as error:
+                failed += 1
                 log.error("not reloaded, what there was stays", extra={"why": str(error)})
-        log.info("reloaded")
+        if failed:
+            log.warning("reloaded but for what is said above", extra={"failed": failed})
+        else:
+            log.info("reloaded")

@@ -34,12 +34,8 @@ _STATES: dict[str, pb.CallState.ValueType] = {
     "acknowledged": pb.CALL_STATE_ACKNOWLEDGED,
     "tombstone": pb.CALL_STATE_TOMBSTONE,
 }
-
-
 _SHOWN = 128
 """Characters of an id that nobody looked at yet, in the audit."""
-
-
 _EVENTS_WAIT = 60.0
 """Seconds after which who waits for what hands say is answered that there is nothing."""
 
@@ -297,8 +293,17 @@ class HandService:
         unasked = self._hands.unasked
         unasked.settle((key.hand_id, key.event_id) for key in request.acknowledged)
         for said in await unasked.more(list(request.hand_ids), _EVENTS_WAIT):
+            if (
+                self.gate.text(said.event_id) != said.event_id
+                or self.gate.text(said.kind) != said.kind
+            ):
+                unasked.withhold(said)  # both are as they are, or nothing
+                continue
             shares = self._journal.sessions_of(said.hand_id)
-            yield said.message(shares, self.gate.text)
+            message = said.message(shares, self.gate.text)
+            if unasked.leaves(said):
+                self.gate.says(message)
+            yield message
 
     # What comes later.
 

@@ -18,6 +18,7 @@ from carpal.errors import CarpalError
 from carpal.ids import check_id, new_id
 from carpal.v1 import hand_pb2 as pb
 from hands.contract import Event
+from hands.counts import Counts
 from hands.journal import Journal
 
 log = logging.getLogger(__name__)
@@ -81,9 +82,17 @@ class _Hand:
 class Unasked:
     """All that the hands of one daemon said, and no log has."""
 
-    def __init__(self, journal: Journal, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        clock: Callable[[], float] = time.monotonic,
+        counts: Counts | None = None,
+    ) -> None:
         self._journal = journal
         self._clock = clock
+        self._counts = counts or Counts()
+        self._left: set[tuple[str, str]] = set()
+        """Those that left the machine, and that no log is known to have yet."""
         self._hands: dict[str, _Hand] = {}
         self._came = asyncio.Event()
         if journal.ask("SELECT 1 FROM unasked WHERE state = 'counting' LIMIT 1"):
@@ -104,6 +113,7 @@ class Unasked:
             self._drop(hand_id, "too_many")
             return
         self._tell(hand_id)
+        self._counts.events += 1
         self._insert("heard", Row(hand_id, event.event_id, event.kind, data, time.time()))
 
     def waiting(self, hand_ids: Sequence[str] = ()) -> list[Row]:
@@ -128,6 +138,7 @@ class Unasked:
     def settle(self, keys: Iterable[tuple[str, str]]) -> None:
         """Logs have these: only their ids stay, to be known again."""
         for hand_id, event_id in keys:
+            self._left.discard((hand_id, event_id))
             freed = (
                 "UPDATE unasked SET state = 'told', data = NULL"
                 " WHERE hand_id = ? AND event_id = ? AND state = 'waiting'",
@@ -140,6 +151,19 @@ class Unasked:
                 (hand_id, hand_id, _KNOWN),
             )
             self._journal.unasked("acknowledged", freed, old)
+
+    def leaves(self, row: Row) -> bool:
+        """It leaves the machine; whether for the first time that this daemon knows of."""
+        key = (row.hand_id, row.event_id)
+        if key in self._left:
+            return False
+        self._left.add(key)
+        return True
+
+    def withhold(self, row: Row) -> None:
+        """It must not leave: no log gets it, and it is counted as dropped."""
+        self.settle([(row.hand_id, row.event_id)])
+        self._drop(row.hand_id, "redacted")
 
     async def more(self, hand_ids: Sequence[str], seconds: float) -> list[Row]:
         """As `waiting`, once there is some; none after so many seconds without."""
@@ -183,6 +207,7 @@ class Unasked:
     def _drop(self, hand_id: str, why: str) -> None:
         hand = self._hand(hand_id)
         hand.dropped[why] = hand.dropped.get(why, 0) + 1
+        self._counts.events_dropped += 1
         if not hand.event_id:  # at once, so that a log hears of it whatever is killed
             hand.event_id = new_id("drop")
             log.warning("what a hand says is dropped", extra={"hand_id": hand_id, "why": why})

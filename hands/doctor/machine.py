@@ -5,7 +5,7 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from hands.doctor.subject import Subject
 from hands.doctor.threads import in_thread
 from hands.isolation import cgroups, probe
 from hands.owner import policy_file
+from hands.owner.policy_known import tools_of, unknown
 
 _LITTLE = 1 << 30
 """Bytes free below which it is said: hands' workspaces are on that disk too."""
@@ -99,8 +100,12 @@ async def hand_types(subject: Subject) -> list[Row]:
     ]
     for name, path in subject.settings.sockets.items():
         checks.append((name, partial(types.served, name, path, names)))
+    tools: dict[str, Collection[str] | None] = {}
     rows = await asyncio.gather(
-        *(looked(f"type {name}", _probe(name, make, subject), LIMIT) for name, make in checks)
+        *(
+            looked(f"type {name}", _probe(name, make, subject, tools), LIMIT)
+            for name, make in checks
+        )
     )
     twice = [
         warn(
@@ -112,27 +117,48 @@ async def hand_types(subject: Subject) -> list[Row]:
         if taken_by
     ]
     found = [row for some in (*rows, twice) for row in some]
+    named = _named(subject, tools)
     if not found:
-        return [fail("type", "no hand type is installed", "install carpal anew")]
+        return [fail("type", "no hand type is installed", "install carpal anew"), *named]
     if any(row.verdict is Verdict.OK for row in found):
-        return [row.milder("others can") for row in found]
-    return found
+        return [*(row.milder("others can") for row in found), *named]
+    return [*found, *named]
 
 
-async def _probe(name: str, make: Callable[[], HandType], subject: Subject) -> list[Row]:
+def _named(subject: Subject, tools: Mapping[str, Collection[str] | None]) -> list[Row]:
+    """Whether the owner's policy names what no type here has."""
+    with suppress(CarpalError):  # a policy that is wrong has its own row
+        policy = policy_file.load(subject.settings.policy)
+        if found := unknown(policy, tools):
+            detail = f"{policy.file} names what no hand type here has: {', '.join(found[:8])}"
+            action = "correct it, if it is misspelt; for a type that is yet to come it may stay"
+            return [warn("policy names", detail, action)]
+    return []
+
+
+async def _probe(
+    name: str,
+    make: Callable[[], HandType],
+    subject: Subject,
+    tools: dict[str, Collection[str] | None],
+) -> list[Row]:
+    """A type's row; its tools are put with the others, None while they are not known."""
     target = f"type {name}"
     with suppress(CarpalError):  # a policy that is wrong has its own row
         if not policy_file.load(subject.settings.policy).offers(name):
+            tools[name] = None
             return [skip(target, "the owner's policy does not offer it")]
     try:
         made = make()
     except ImportError as error:
         action = f"if it is wanted here: pip install 'carpal[{name}]'"
         return [skip(target, f"left out: {error}", action)]
+    tools[name] = None
     try:
         with cgroups.only_looking():
             if isinstance(made, Preparing):
                 await made.prepare()
+            tools[name] = tools_of(made)
             health = await made.probe()
     finally:
         if isinstance(made, Closing):

@@ -46,6 +46,8 @@ def metrics(standing: Standing) -> Iterator[Metric]:
     yield Metric("calls_total", "counter", "Calls that ended.", ended)
     yield _one("call_input_bytes_total", "counter", "Input of calls.", counts.input_bytes)
     yield _one("call_output_bytes_total", "counter", "Output of calls.", counts.output_bytes)
+    yield _one("events_total", "counter", "Events that hands said.", counts.events)
+    yield _one("events_dropped_total", "counter", "Events not kept.", counts.events_dropped)
     if (left := standing.certificate_left()) is not None:
         yield _one("certificate_expiry_seconds", "gauge", "Left; below 0 it is over.", left)
     if (inventory := standing.inventory) is not None:

@@ -79,12 +79,12 @@ class Gate:
         self.note("started", version=version, **self._by())
 
     def reload(self) -> None:
-        """Read the policy again. What is wrong with it is said, and changes nothing."""
+        """Read the policy again. Raises what is wrong with it; then the one before stays."""
         if self._file is None:
             return
         if error := self._file.reload():
             self.note("policy_refused", **refusal(error))
-            return
+            raise error
         if self._audit is not None:
             self._audit.copy_to(self.policy.syslog)
         self.note("policy", **self._by())
@@ -223,6 +223,10 @@ class Gate:
         """Words as they may leave."""
         return self.redactor.text(text) if self.redactor else text
 
+    def passes(self, *words: str) -> bool:
+        """Whether these may leave as they are."""
+        return all(self.text(each) == each for each in words)
+
     def result(self, result: pb.Result) -> pb.Result:
         """A result as it may leave."""
         if not self.redactor:
@@ -238,6 +242,17 @@ class Gate:
             if self.redactor.finds(attached.data):
                 attached.data = b""
         return passed
+
+    def says(self, event: pb.EventsResponse) -> None:
+        """What a hand said unasked leaves, as it is here; the audit has it in a moment."""
+        self.note(
+            "said",
+            hand=event.hand_id,
+            event=event.event_id,
+            kind=event.kind,
+            output_bytes=len(event.data),
+            sha256=hashlib.sha256(event.data).hexdigest(),
+        )
 
     def made(self, step: pb.ProvisionResponse) -> pb.ProvisionResponse:
         """What a provision says, as it may leave."""

@@ -29,7 +29,7 @@ class PolicyFile:
         self.policy = load(path)
 
     def reload(self) -> CarpalError | None:
-        """Read it again. What is wrong is logged and returned, and the policy stays as it was."""
+        """Read it again. What is wrong is returned, and the policy stays as it was."""
         try:
             policy = load(self._path)
             if not policy.file and self.policy.file:
@@ -38,7 +38,6 @@ class PolicyFile:
                     Reason.CONFIG_INVALID, gone, action="put it back, or start the daemon anew"
                 )
         except CarpalError as error:
-            log.error("the owner's policy stays as it was", extra={"why": str(error)})
             return error
         self.policy = policy
         log.info("the owner's policy is read", extra={"file": policy.file, "sha256": policy.digest})

@@ -86,6 +86,18 @@ async def test_it_is_ready_before_a_brain_answers_and_says_how_it_stands(
             assert await child.process.wait() == 0
 
 
+@pytest.mark.parametrize("token", [b"carpal1.not-whole\n", b"\xff\xfe"])
+async def test_a_token_that_is_no_token_does_not_keep_an_enrolled_daemon_from_starting(
+    machine: Machine, one: FakeBrain, tmp_path: Path, token: bytes
+) -> None:
+    handed = tmp_path / "credentials"
+    handed.mkdir()
+    (handed / "token").write_bytes(token)
+    async with machine.process(CREDENTIALS_DIRECTORY=str(handed)):
+        await one.link()
+    assert "token not used; this machine is enrolled" in (machine.state / "daemon.log").read_text()
+
+
 async def test_the_watchdog_is_fed_while_a_call_runs_that_is_waited_for(
     machine: Machine, one: FakeBrain, manager: Manager
 ) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from carpal.status import Reason
 from hands import types
-from hands.contract import Health
+from hands.contract import Description, Health
 from hands.doctor import machine
 from hands.doctor.journal import summary
 from hands.doctor.rows import Verdict
@@ -221,6 +221,10 @@ class _Entry:
         said = self._said
 
         class Bench:
+            def describe(self) -> Description:
+                """Nothing that counts here."""
+                return Description("bench", "a bench", (), {})
+
             async def probe(self) -> Health:
                 """Broken until the file is there."""
                 if not said.exists():
@@ -281,6 +285,18 @@ async def test_a_policy_that_is_wrong_is_told_and_corrected_says_which_types_it_
     row = await lone.cured("policy")
     assert "container" in row.detail
     assert (await lone.rows())["type process"].verdict is Verdict.SKIP
+
+
+async def test_a_policy_that_names_a_tool_that_no_type_has_is_told_and_corrected_it_is_well(
+    lone: Lone, tmp_path: Path
+) -> None:
+    given = tmp_path / "policy.toml"
+    given.write_text('tools = ["process/bsh"]\n')
+    settings = msgspec.structs.replace(lone.subject.settings, policy=given)
+    lone.subject = replace(lone.subject, settings=settings)
+    await lone.warns("policy names", "tools: process/bsh")
+    given.write_text('tools = ["process/bash"]\n')
+    assert "policy names" not in await lone.rows()
 
 
 async def test_a_check_that_hangs_is_a_row(lone: Lone, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,8 @@ class Owner:
     def says(self, text: str) -> None:
         """It is in force."""
         self.file.write_text(text)
-        self.gate.reload()
+        with suppress(CarpalError):
+            self.gate.reload()
 
     def told(self, what: str = "") -> list[dict[str, Any]]:
         """The audit's records."""

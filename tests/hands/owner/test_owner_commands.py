@@ -11,6 +11,7 @@ from hands.files import HandFiles
 from hands.owner.audit import Audit
 from tests.hands.fake_brain import FakeBrain
 from tests.hands.machine import Machine
+from tests.hands.place import PATIENCE
 from tests.hands.test_cli import carpal
 from tests.hands.test_service import refused
 
@@ -83,15 +84,74 @@ async def test_on_sighup_the_policy_is_read_again_and_a_wrong_one_changes_nothin
     monkeypatch.setenv("CARPAL_POLICY", str(file))
     async with machine.process() as child:
         await (await one.link()).provision("h1")
+        file.write_text("types = []")
+        child.process.send_signal(signal.SIGHUP)
+        asked = await one.link()  # it says in its hello what it offers
         for number, text in enumerate(("types = []", "types = 3")):
             file.write_text(text)
             child.process.send_signal(signal.SIGHUP)
-            asked = await one.link()
+            await _logged(machine, "reloaded", number + 1)
             error = await refused(asked.provision(f"h2-{number}"))
             assert (error.reason, error.fields["rule"]) == ("POLICY_FORBIDS", "types")
             error = await refused(asked.ask(execute=asked.call("h1", f"c{number}", "true")))
             assert (error.reason, error.fields["file"]) == ("POLICY_FORBIDS", str(file))
+    assert one.links.empty(), "nothing that a hello says has changed"
     assert f"{file}, line 1: types" in (machine.state / "daemon.log").read_text()
+
+
+@pytest.mark.parametrize("wrong", ["settings", "policy"])
+async def test_on_sighup_a_wrong_file_keeps_no_other_from_being_read_and_is_said(
+    machine: Machine, one: FakeBrain, tmp_path: Path, wrong: str
+) -> None:
+    policy, config = tmp_path / "policy.toml", tmp_path / "hand.toml"
+    policy.write_text("")
+    config.write_text(f'policy = "{policy}"\n')
+    async with machine.process("--config", str(config)) as child:
+        asked = await one.link()
+        await asked.provision("before")  # it knows that it is linked
+        if wrong == "settings":
+            config.write_text("typo = 1\n")
+            policy.write_text('workspaces = ["another"]\n')
+        else:
+            config.write_text(f'policy = "{policy}"\nlog_level = "warning"\n')
+            policy.write_text("typo = 1\n")
+        child.process.send_signal(signal.SIGHUP)
+        await _logged(machine, "reloaded but for what is said above")
+        log = (machine.state / "daemon.log").read_text()
+        assert ("settings not reloaded" in log) == (wrong == "settings")
+        if wrong == "settings":
+            assert (await refused(asked.provision("h"))).fields["rule"] == "workspaces"
+        else:
+            assert f"{policy}, line 1: typo" in log
+            await asked.provision("h")
+        assert one.links.empty(), "neither the identity nor what is offered has changed"
+
+
+async def test_names_that_no_type_here_has_are_said_when_a_policy_comes_into_force(
+    machine: Machine, one: FakeBrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text('tools = ["bash", "bsh"]\n')
+    monkeypatch.setenv("CARPAL_POLICY", str(file))
+    said = "names what no hand type here has"
+    async with machine.process() as child:
+        await one.link()
+        (line,) = await _logged(machine, said)
+        assert "tools: bsh" in line
+        assert "tools: bash" not in line
+        file.write_text('types = ["process", "fone"]\n')
+        child.process.send_signal(signal.SIGHUP)
+        assert "types: fone" in (await _logged(machine, said, 2))[1]
+
+
+async def _logged(machine: Machine, words: str, times: int = 1) -> list[str]:
+    """The lines of the daemon's log with these words, once there are as many."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            log = (machine.state / "daemon.log").read_text().splitlines()
+            if len(found := [line for line in log if words in line]) >= times:
+                return found
+            await asyncio.sleep(0.02)
 
 
 async def test_a_daemon_writes_its_start_and_every_call_to_its_audit(

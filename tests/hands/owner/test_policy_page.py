@@ -46,11 +46,11 @@ def test_the_bounds_of_a_pattern_are_on_the_page() -> None:
 def test_every_kind_of_line_is_on_the_page_and_no_other() -> None:
     named = rows(AUDIT, "| `what` | and | when |\n|---|---|---|\n")
     by = {
-        "gate": r"(?:_write|\.note)\(",
+        "owner/gate": r"(?:_write|\.note)\(",
         "journal": r"\.told\(",
         "inventory": r"gate\.note\(",
-        "tunnels": r"gate\.note\(",
-        "audit": r"_now\(\),",
+        "people/tunnels": r"gate\.note\(",
+        "owner/audit": r"_now\(\),",
     }
     written: set[str] = set()
     for name, call in by.items():
