@@ -6,13 +6,16 @@ is removed only once the journal has the result: a daemon killed between would f
 put, and deny what is there.
 """
 
+import asyncio
 import contextlib
 import dataclasses
+import hashlib
 import logging
 import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -22,12 +25,15 @@ from carpal.v1 import types_pb2
 from hands.blobs import Blobs
 from hands.contract import Attachment, FileChange, Result
 from hands.inside.history import KEPT
+from hands.pictures import fitting as pictures
 from hands.stopping import Stoppable
 
 log = logging.getLogger(__name__)
 
 LIMIT = 30.0
 """Seconds for all contents of one result."""
+_NAME_MAX = 100
+"""Characters of a name in a line about it."""
 _NAMES_MAX = 10_000
 """Names removed at once; a call of ours keeps a thousand."""
 
@@ -50,13 +56,22 @@ class Keeping:
         self._sessions = sessions
         self._stoppable = Stoppable(limit)
         self._there: set[bytes] = set()
+        self._attached: list[Attachment] = []
+        """Those that are blobs, as these are."""
+        self._said: list[str] = []
+        """What was done to pictures, a line each."""
+        self._left_out = 0
+        """Attachments of which a line says why they are not there."""
         self.any = any(each.kept for each in result.files) or bool(result.attachments)
         """There are contents."""
 
     @property
     def result(self) -> Result:
         """The result as it may be told now, with those files kept that are blobs by now."""
-        return _with(self._result, self._there) if self.any else self._result
+        if not self.any:
+            return self._result
+        missing = len(self._result.attachments) - len(self._attached) - self._left_out
+        return _with(self._result, self._there, self._attached, self._said, missing)
 
     async def put(self) -> None:
         """Put them where the log is, as far as that goes in time, and until `stop`."""
@@ -64,20 +79,55 @@ class Keeping:
             return
         try:
             async with self._stoppable.running():
-                wanted: dict[bytes, FileChange | Attachment] = {}
                 # What is attached is what the call was for, so it goes first.
                 for one in self._result.attachments:
-                    wanted[one.digest] = one
-                for change in self._result.files:
-                    if change.kept:
-                        wanted.setdefault(change.digest, change)
-                for each in wanted.values():
-                    if await _put(each, self._hand_folder, self._blobs, self._sessions[0]):
-                        self._there.add(each.digest)
+                    await self._attach(one)
+                changed = {each.digest: each for each in self._result.files if each.kept}
+                for digest, change in changed.items():
+                    if await self._put(change):
+                        self._there.add(digest)
         except (CarpalError, TimeoutError) as error:
             # No more is tried: each may cost the whole wait for a link.
             why = str(error) or "there was no time"
             log.warning("contents not kept", extra={"folder": str(self._hand_folder), "why": why})
+
+    async def _attach(self, one: Attachment) -> None:
+        """Put a picture as the model takes it, and anything else as it is."""
+        if not one.media_type.startswith("image/"):
+            if await self._put(one):
+                self._attached.append(one)
+            return
+        try:
+            data = await asyncio.to_thread(_content, self._hand_folder, one)
+        except OSError as error:
+            about = {"path": one.name[:200], "why": str(error)}
+            log.warning("content not kept", extra=about)
+            return
+        made = await pictures.fitted(data)
+        called = _called(one.name)
+        if isinstance(made, pictures.LeftOut):
+            self._left_out += 1
+            self._said.append(f"[{called} is left out: {made.why}]")
+            return
+        digest = hashlib.sha256(made.data).digest()
+        fits = Attachment(digest, len(made.data), made.media_type, one.name)
+        if await self._put(fits, BytesIO(made.data)):
+            self._attached.append(fits)
+            if made.remark:
+                self._said.append(f"[{called}: {made.remark}]")
+
+    async def _put(self, told: FileChange | Attachment, data: IO[bytes] | None = None) -> bool:
+        """Whether it is a blob now. What the hand put in its place is no more than what it says."""
+        info = types_pb2.BlobInfo(digest=told.digest, size=told.size)
+        try:
+            with _opened(self._hand_folder, told.digest) if data is None else data as content:
+                await self._blobs.write(self._sessions[0], content, info)
+        except (OSError, Denied) as error:
+            of = told.path if isinstance(told, FileChange) else told.name
+            about = {"path": of[:200], "why": str(error)}
+            log.warning("content not kept", extra=about)
+            return False
+        return True
 
     def stop(self) -> None:
         """What is not a blob by now will be none."""
@@ -101,36 +151,46 @@ class Keeping:
 
 def without(result: Result) -> Result:
     """A result whose contents nobody will put anywhere."""
-    return _with(result, set())
+    return _with(result, set(), [], [], len(result.attachments))
 
 
-def _with(result: Result, there: set[bytes]) -> Result:
+def _with(
+    result: Result,
+    there: set[bytes],
+    attached: Sequence[Attachment],
+    said: Sequence[str],
+    missing: int,
+) -> Result:
     files = [
         dataclasses.replace(each, kept=each.kept and each.digest in there) for each in result.files
     ]
-    attached = [each for each in result.attachments if each.digest in there]
-    content = result.content
-    if missing := len(result.attachments) - len(attached):
+    content = "\n".join([result.content, *said])
+    if missing:
         what = "attachment" if missing == 1 else "attachments"
         why = "the session's store did not take them in time, or they may not leave the machine"
         content += f"\n[{missing} {what} left out: {why}]"
-    return dataclasses.replace(result, files=files, attachments=attached, content=content)
+    return dataclasses.replace(result, files=files, attachments=tuple(attached), content=content)
 
 
-async def _put(
-    told: FileChange | Attachment, hand_folder: Path, blobs: Blobs, session_id: str
-) -> bool:
-    """Whether it is a blob now. What the hand put in its place is no more than what it says."""
-    name, info = told.digest.hex(), types_pb2.BlobInfo(digest=told.digest, size=told.size)
-    try:
-        with _folder(hand_folder) as folder, _regular(folder, name) as content:
-            await blobs.write(session_id, content, info)
-    except (OSError, Denied) as error:
-        of = told.path if isinstance(told, FileChange) else told.name
-        about = {"path": of[:200], "why": str(error)}
-        log.warning("content not kept", extra=about)
-        return False
-    return True
+def _called(name: str) -> str:
+    """A name that a hand chose, in a line of ours."""
+    plain = "".join(each if each.isprintable() and each not in "[]" else "?" for each in name)
+    return plain[:_NAME_MAX] or "a picture"
+
+
+def _content(hand_folder: Path, told: Attachment) -> bytes:
+    """The bytes of a picture. OSError when they are not there, or others."""
+    with _opened(hand_folder, told.digest) as file:
+        data = file.read(pictures.TAKEN_MAX + 1)
+    if len(data) > pictures.TAKEN_MAX or hashlib.sha256(data).digest() != told.digest:
+        raise OSError(f"it has other bytes, or more than {pictures.TAKEN_MAX}")
+    return data
+
+
+@contextmanager
+def _opened(hand_folder: Path, digest: bytes) -> Iterator[IO[bytes]]:
+    with _folder(hand_folder) as folder, _regular(folder, digest.hex()) as content:
+        yield content
 
 
 @contextmanager

@@ -15,8 +15,10 @@ import pytest
 from tests.command import ROOT, SECONDS, Command
 from tests.hands.plugins.found import installed
 from tests.pace import SCALE
+from tests.png import png
 
-PICTURE = """
+LIGHT = png()
+PICTURE = f"""
 from hands.api import Context, HandType, tool
 
 class Lamp(HandType):
@@ -24,7 +26,7 @@ class Lamp(HandType):
     @tool()
     def look(self, context: Context) -> str:
         'Look.'
-        context.attach(b'light', 'image/png', 'lamp.png')
+        context.attach({LIGHT!r}, 'image/png', 'lamp.png')
         return 'it shines'
 """
 
@@ -119,8 +121,8 @@ async def test_what_is_attached_is_saved_where_one_says(tmp_path: Path) -> None:
     saved = tmp_path / "saved"
     ended = await command("hand", "call", "lamp", "look", "--save", str(saved), "--json")
     (one,) = json.loads(ended.stdout)["attachments"]
-    assert one == {"name": "lamp.png", "media_type": "image/png", "size": 5}
-    assert [path.read_bytes() for path in saved.iterdir()] == [b"light"]
+    assert one == {"name": "lamp.png", "media_type": "image/png", "size": len(LIGHT)}
+    assert [path.read_bytes() for path in saved.iterdir()] == [LIGHT]
 
 
 @pytest.fixture

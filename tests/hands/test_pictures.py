@@ -8,9 +8,10 @@ import pytest
 
 from carpal.v1 import hand_pb2 as pb
 from hands.inside import pictures
+from hands.pictures import header
 from tests.hands.life.test_mounts import Kept
 from tests.hands.place import Place, open_place, until
-from tests.png import png
+from tests.png import BEGINS, lying, png
 
 
 @pytest.fixture
@@ -118,3 +119,54 @@ async def test_what_is_no_picture_is_read_as_before(kept: tuple[Place, Kept]) ->
     result = await place.run(hand, "read", file_path="note.png")
     assert result.content == "GIF, said somebody\n"
     assert not result.attachments
+
+
+async def test_a_large_picture_is_scaled_before_it_is_a_blob_and_the_text_says_so(
+    kept: tuple[Place, Kept],
+) -> None:
+    place, blobs = kept
+    hand = await place.hand()
+    await put(place, hand, "shot.png", png(1920, 1080))
+    result = await place.run(hand, "read", file_path="shot.png")
+    assert result.content.splitlines()[1] == "[shot.png: scaled from 1920x1080 to 1456x819]"
+    (image,) = result.attachments
+    data = blobs.blobs[image.digest]
+    assert header.read(data) == header.Header("image/png", 1456, 819)
+    assert (image.size, image.media_type, image.name) == (len(data), "image/png", "shot.png")
+    assert list(blobs.blobs) == [image.digest], "the large one is nowhere"
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (png(10_000), "it has 10000x10000 pixels, more than the 32000000 that are scaled"),
+        (lying(10_000, 10_000), "it has 10000x10000 pixels, more than the 32000000"),
+        (lying(5000, 5000), "it is damaged"),
+        (BEGINS + b" and so on", "it is damaged, or no PNG"),
+    ],
+    ids=["10,000 pixels", "says it has them", "says fewer", "none"],
+)
+async def test_a_picture_that_cannot_be_shown_is_left_out_and_the_hand_goes_on_h46(
+    kept: tuple[Place, Kept], data: bytes, why: str
+) -> None:
+    place, blobs = kept
+    hand = await place.hand()
+    await put(place, hand, "shot.png", data)
+    result = await place.run(hand, "read", file_path="shot.png")
+    assert result.outcome == pb.OUTCOME_OK
+    assert f"[shot.png is left out: {why}" in result.content
+    assert "1 attachment left out" not in result.content, "it is said once"
+    assert not result.attachments
+    assert not blobs.blobs
+    assert (await place.sh(hand, "echo on")).content == "on\n"
+
+
+async def test_a_name_that_a_hand_chose_is_a_name_in_the_line_about_it(
+    kept: tuple[Place, Kept],
+) -> None:
+    place, _ = kept
+    hand = await place.hand()
+    await put(place, hand, "a]\n[\x1b[2Jb.png", png(3000))
+    result = await place.run(hand, "read", file_path="a]\n[\x1b[2Jb.png")
+    lines = result.content.splitlines()
+    assert lines[-1] == "[a?????2Jb.png: scaled from 3000x3000 to 1092x1092]"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hands.pictures import header
 from tests.command import Command
 from tests.interaction.play import session
 from tests.png import png
@@ -88,3 +89,18 @@ async def test_the_request_is_made_again_from_the_log_with_the_picture_by_its_na
     assert rebuilt["same"]
     image = rebuilt["request"]["messages"][-1]["content"][0]["content"][1]
     assert image["source"]["data"] == attached["blob"]
+
+
+async def test_a_large_picture_comes_scaled_and_one_that_cannot_be_is_said_to_be_left_out(
+    looking: World, tmp_path: Path
+) -> None:
+    before = await newest(looking)
+    for size in ((1920, 1080), (10_000, 10_000)):
+        (tmp_path / "shot.png").write_bytes(png(*size))
+        async with session(looking, "[look] closely", tmp_path) as made:
+            await made.until_type("session.status_idle")
+    (large, image), (huge,) = await shown(looking, before)
+    assert "[shot.png: scaled from 1920x1080 to 1456x819]" in large["text"]
+    data = base64.b64decode(image["source"]["data"])
+    assert header.read(data) == header.Header("image/png", 1456, 819)
+    assert "[shot.png is left out: it has 10000x10000 pixels, more than" in huge["text"]

@@ -14,9 +14,10 @@ from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from carpal.v1 import types_pb2
 from hands.blobs import Blobs
-from hands.contract import Change, FileChange, Outcome, Result
+from hands.contract import Attachment, Change, FileChange, Outcome, Result
 from hands.life import kept
 from tests.hands.place import PATIENCE
+from tests.png import png
 
 CONTENT = b"content"
 DIGEST = hashlib.sha256(CONTENT).digest()
@@ -145,3 +146,48 @@ async def test_what_a_hand_plants_in_its_place_is_neither_read_nor_removed(
     assert not keeping.result.files[0].kept
     keeping.clear()
     assert (elsewhere / DIGEST.hex()).read_bytes() == CONTENT
+
+
+def attached(tmp_path: Path, *given: tuple[bytes, str], swapped: bytes = b"") -> Result:
+    """A result with these attached, each with its media type; `swapped` lies there in place."""
+    (tmp_path / "kept").mkdir()
+    told = []
+    for data, kind in given:
+        digest = hashlib.sha256(data).digest()
+        (tmp_path / "kept" / digest.hex()).write_bytes(swapped or data)
+        told.append(Attachment(digest, len(data), kind, "a"))
+    return Result(Outcome.OK, "done", attachments=told)
+
+
+async def test_what_is_no_picture_is_attached_as_it_is_and_a_picture_by_its_true_kind(
+    tmp_path: Path,
+) -> None:
+    result = attached(tmp_path, (b"a,b", "text/csv"), (png(), "image/jpeg"))
+    blobs = Taking()
+    keeping = kept.Keeping(result, tmp_path, blobs, ["s"], PATIENCE)
+    await keeping.put()
+    kinds = [each.media_type for each in keeping.result.attachments]
+    assert kinds == ["text/csv", "image/png"]
+    assert [data for _, data in blobs.taken] == [b"a,b", png()]
+    assert keeping.result.content == "done"
+
+
+@pytest.mark.parametrize("swapped", [png(3), b"x" * 6_000_000])
+async def test_of_a_picture_that_the_hand_changed_meanwhile_nothing_is_taken(
+    tmp_path: Path, swapped: bytes
+) -> None:
+    result = attached(tmp_path, (png(), "image/png"), swapped=swapped)
+    blobs = Taking()
+    keeping = kept.Keeping(result, tmp_path, blobs, ["s"], PATIENCE)
+    await keeping.put()
+    assert not blobs.taken
+    assert "[1 attachment left out: " in keeping.result.content
+
+
+async def test_of_several_pictures_each_that_is_left_out_has_its_line(tmp_path: Path) -> None:
+    kinds = [(data, "image/png") for data in (b"none", png(), png(10_000))]
+    keeping = kept.Keeping(attached(tmp_path, *kinds), tmp_path, Taking(), ["s"], PATIENCE)
+    await keeping.put()
+    assert len(keeping.result.attachments) == 1
+    lines = keeping.result.content.splitlines()
+    assert [line[:20] for line in lines] == ["done", "[a is left out: it i", "[a is left out: it h"]

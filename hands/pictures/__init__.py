@@ -1,0 +1,1 @@
+"""Pictures that leave a hand, made fit for the model before they are blobs."""
