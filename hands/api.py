@@ -9,22 +9,20 @@ in a process of its own, so what it does harms no other. Its name is that of its
 `carpal hand new NAME` writes one; `carpal hand call TYPE TOOL '{…}'` runs a tool of it.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
+
+from hands import attachments, said_folder
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 TIME_LIMIT = 120.0
 """Seconds a call may take when neither its tool nor who calls says otherwise."""
-ATTACHMENTS_MAX = 20
-ATTACHMENT_MAX = 5 * 1024 * 1024
-"""Of one call, and bytes of one."""
 
 
 class ToolError(Exception):
-    """The tool ran and failed. Its text is for the model: say what was wrong and what to do.
+    """The tool ran and failed. Its text is for the model: what was wrong, and what to do.
 
     Any other exception is told too, as a failure of the tool itself.
     """
@@ -60,14 +58,13 @@ def tool(*, time_limit: float = TIME_LIMIT) -> Callable[[_Method], _Method]:
     return mark
 
 
-class Attached(NamedTuple):
-    """What a call attached; its bytes are in the folder `kept` beside the hand's, as `digest`."""
+class Unit(NamedTuple):
+    """A thing that is not made anew, such as a phone: one hand has it at a time."""
 
-    digest: str
-    """SHA-256, in hex."""
-    size: int
-    media_type: str
-    name: str
+    unit_id: str
+    """The same for the thing's life: 1 to 128 of letters, digits, `_` and `-`."""
+    labels: Mapping[str, str] = {}
+    """What a hand's config may ask for, as in `unit: {os: android}`."""
 
 
 class Context:
@@ -89,9 +86,11 @@ class Context:
         """Never changes and never comes again: what to give a system that takes each only once."""
         self.time_limit = time_limit
         """Seconds."""
+        self.unit = ""
+        """The id of the unit that is this hand's alone, where its type has units."""
         self.cancelled = False
         """To look at where no exception gets through, in a thread or in a library's callback."""
-        self.attached: list[Attached] = []
+        self.attached: list[attachments.Attached] = []
         self._own = own or folder.parent
 
     def say(self, text: str) -> None:
@@ -99,16 +98,10 @@ class Context:
         print(text, end="", flush=True)  # noqa: T201 - standard output is what is watched
 
     def attach(self, data: bytes, media_type: str, name: str = "") -> None:
-        """Have the result carry a picture or a file. Raises ToolError for too many or too much."""
-        if len(self.attached) == ATTACHMENTS_MAX:
-            raise ToolError(f"a result has at most {ATTACHMENTS_MAX} attachments")
-        if len(data) > ATTACHMENT_MAX:
-            raise ToolError(f"{name or 'it'} has {len(data)} bytes, more than {ATTACHMENT_MAX}")
-        digest = hashlib.sha256(data).hexdigest()
-        kept = self._own / "kept"
-        kept.mkdir(mode=0o700, exist_ok=True)
-        (kept / digest).write_bytes(data)
-        self.attached.append(Attached(digest, len(data), media_type, name))
+        """Have the result carry a picture or a file: 20 at most, of 5 MiB; else a ToolError."""
+        if problem := attachments.problem(len(self.attached), data, name):
+            raise ToolError(problem)
+        self.attached.append(attachments.keep(self._own, data, media_type, name))
 
     def event(self, kind: str, data: Mapping[str, Any], event_id: str = "") -> None:
         """Say something unasked, at any time and in any thread: it is in the session's log once.
@@ -116,8 +109,6 @@ class Context:
         `data` is JSON, at most 16 KiB; `kind` 1 to 64 of a-z, 0-9, `.`, `_`, `-`. It wakes an
         agent that wants this kind. An `event_id` said again is the same event. See the how-to.
         """
-        from hands import said_folder
-
         said_folder.put(self._own / said_folder.FOLDER, kind, data, event_id)
 
 
@@ -133,13 +124,18 @@ class HandType:
     `def release(self) -> None` ends what ends not by itself, within three seconds; then every
     process that the hand started is killed, and its folder removed. It is called at every end that
     leaves time for it: a release, a machine that loses its brain for too long, `HandLost`.
+
+    A type of things that are not made anew has two more, each a `@classmethod`, run in a process of
+    its own. `def units(cls) -> Sequence[Unit]` names those there are now, every ten seconds.
+    `def reset(cls, unit_id: str) -> None` brings one to the state in which each hand finds it,
+    within a minute, before a hand is made and after it ended. Again is no error; what it raises is
+    why no hand gets the unit until the machine's owner clears it.
     """
 
     __carpal_hand_type__ = True
     capabilities: Sequence[str] = ()
-    """`shell`, `files`, `visual`: what `carpal hand check` then holds it to. `mounts`: what a
-    session mounts is put into the hand's folder, after `provision` and before the first call.
-    `save`: the folder can be saved."""
+    """`shell`, `files`, `visual`: `carpal hand check` holds it to them. `save`: its folder can be
+    saved. `mounts`: what a session mounts is put there, between `provision` and the first call."""
 
     @classmethod
     def probe(cls) -> str:
@@ -148,11 +144,7 @@ class HandType:
 
 
 def describe(kind: type[HandType]) -> Mapping[str, Any]:
-    """What the daemon will say of the type. Raises TypeError, which names what is wrong.
-
-    `description`, `capabilities`, `config_schema`; `tools`, each `name`, `description`,
-    `input_schema`, `time_limit`.
-    """
+    """What the daemon will say of it, `tools` and all. Raises TypeError, with what is wrong."""
     from hands.described import described
 
     return described(kind)

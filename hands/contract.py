@@ -419,14 +419,15 @@ class Unit:
 
 
 @runtime_checkable
-class HasUnits(Protocol):
-    """A type whose hands each have one of its units. `Order.unit` says which.
+class HasUnits(HandType, Protocol):
+    """What a type can besides, that has the capability `units`: each hand has one of its units.
 
-    A config's `unit`, an object of labels, is the daemon's: the type does not see it.
+    `Order.unit` says which. A config's `unit`, an object of labels, is the daemon's: the type does
+    not see it.
     """
 
     def units(self) -> Sequence[Unit]:
-        """Those there are now; asked often, so it waits for nothing."""
+        """Those there are now; asked often, so it waits for nothing. Raises UnitsUnknown."""
 
     async def reset(self, unit_id: str) -> None:
         """Bring it to the state in which each hand finds it; again is no error.
@@ -435,6 +436,17 @@ class HasUnits(Protocol):
         what you like, with the reason, when it cannot be: like one that takes longer than a
         minute, it is given to no hand until the machine's owner clears it.
         """
+
+
+class UnitsUnknown(Exception):
+    """Which units there are cannot be said now; says why. Who has one keeps it meanwhile."""
+
+
+def having_units(kind: HandType | None) -> HasUnits | None:
+    """The type as one with units, if it is one."""
+    if isinstance(kind, HasUnits) and "units" in kind.describe().capabilities:
+        return kind
+    return None
 
 
 @runtime_checkable

@@ -33,8 +33,8 @@ def described(kind: type[Any]) -> Schema:
     return {
         "description": _words(kind, kind.__name__, "what a hand of it is"),
         "tools": [_tool(kind, name, method) for name, method in found.items()],
-        "config_schema": provision(kind).schema,
-        "capabilities": [*claimed, "events"],
+        "config_schema": _config(kind),
+        "capabilities": [*claimed, "events", *(["units"] if has_units(kind) else [])],
     }
 
 
@@ -54,6 +54,35 @@ def provision(kind: type[Any]) -> Signature:
     """What its `provision` takes. Raises TypeError."""
     method = getattr(kind, "provision", None)
     return _NOTHING if method is None else signature(method, f"{kind.__name__}.provision")
+
+
+def has_units(kind: type[Any]) -> bool:
+    """Whether its hands have units. Raises TypeError when they can only be half of it."""
+    if "units" in (found := tools(kind)) or not hasattr(kind, "units"):
+        return False
+    for name, given in (("units", ()), ("reset", ("id",))):
+        method: Any = getattr(kind, name, None)
+        ours = inspect.ismethod(method) and name not in found
+        try:
+            fits = ours and bool(inspect.signature(method).bind(*given))
+        except TypeError:
+            fits = False
+        if not fits:
+            raise TypeError(
+                f"{kind.__name__}.{name}: a type with `units` has two methods that are @classmethod"
+                " and no tools: units(cls) and reset(cls, unit_id)"
+            )
+    return True
+
+
+def _config(kind: type[Any]) -> Schema:
+    schema = provision(kind).schema
+    if has_units(kind) and "unit" in schema["properties"]:
+        raise TypeError(
+            f"{kind.__name__}.provision: parameter 'unit': of a type with units the daemon takes it"
+            " out of the config; read context.unit"
+        )
+    return schema
 
 
 def _tool(kind: type[Any], name: str, method: Any) -> Schema:

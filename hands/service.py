@@ -17,7 +17,7 @@ from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import orchestrator_pb2
 from hands import describe, requests, results
-from hands.contract import Description, HandLost, HandType, HasUnits, Order
+from hands.contract import Description, HandLost, HandType, Order, having_units
 from hands.inventory import Inventory
 from hands.journal import CallRow, HandRow
 from hands.life import mounts
@@ -71,7 +71,7 @@ class HandService:
             describe.type_info(
                 kind.describe(),
                 policy.offers_tool,
-                self._hands.units.infos(name) if isinstance(kind, HasUnits) else None,
+                self._hands.units.infos(name) if having_units(kind) else None,
             )
             for name, kind in sorted(self._hands.types.items())
             if policy.offers(name)
@@ -110,8 +110,7 @@ class HandService:
         driver = requests.driver(request.driver, self._workspace)
         hand_id = check_id(request.hand_id, "hand_id")
         config = requests.config(request.config)
-        has_units = isinstance(self._type(request.type), HasUnits)
-        wanted = labels_wanted(config) if has_units else {}
+        wanted = labels_wanted(config) if having_units(self._type(request.type)) else {}
         order = Order(
             hand_id=hand_id,
             folder=self._hands.folder_of(hand_id),

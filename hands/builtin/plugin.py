@@ -1,15 +1,16 @@
 """A hand type that somebody wrote against `hands/api.py`: none of its code runs in the daemon.
 
-What it is, a process is asked once, at the daemon's start; each of its hands is a supervisor with
-a process of its own. So it may be slow, crash, flood, lie or hang, and no other hand learns of it.
-It is code that the machine's owner installed: it has no sandbox, and may do what the daemon's user
-may. The limits there are keep its mistakes from the others, not its malice.
+What it is, a process is asked once, at the daemon's start; which units it has, again and again, and
+to reset one a process too. Each of its hands is a supervisor with a process of its own. So it may
+be slow, crash, flood, lie or hang, and no other hand learns of it. It is code that the machine's
+owner installed: it has no sandbox, and may do what the daemon's user may. The limits there are keep
+its mistakes from the others, not its malice.
 """
 
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from carpal import hand_mark
 from carpal.errors import invalid
 from hands import said_folder
 from hands.builtin import common, limited, process_start
+from hands.builtin.kept_units import KeptUnits
 from hands.builtin.limited import LimitedHand
 from hands.builtin.supervised import PULSE, Pulse
 from hands.builtin.supervisor_socket import results_left
@@ -33,6 +35,7 @@ from hands.contract import (
     ProvisionFailed,
     Result,
     Step,
+    Unit,
 )
 from hands.inside import tree
 from hands.inside.call import START_LIMIT
@@ -112,12 +115,44 @@ class PluginType:
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
         self._bases: dict[str, cgroups.Base] = {}
+        self._units = KeptUnits(lambda: asked.units(target, limit))
+        self._resets: set[asyncio.Task[None]] = set()
 
     async def prepare(self) -> None:
         """Ask it what it is."""
         self._bases = await asyncio.to_thread(cgroups.bases)
         self._told = await asked.ask(self._name, self._target, self._limit)
         self._asked_at = _now()
+        if "units" in self._told.description.capabilities:
+            await self._units.open()
+
+    async def close(self) -> None:
+        """Ask no more; what was asked ends."""
+        await self._units.close()
+        if self._resets:
+            await asyncio.wait(self._resets)
+
+    @property
+    def unnamed(self) -> str:
+        """Why it is not known which units there are now; empty when it is."""
+        problem = self._units.problem
+        return f"which units it has is not known: {problem}" if problem else ""
+
+    def units(self) -> Sequence[Unit]:
+        """Those that it named last."""
+        return self._units.named()
+
+    async def reset(self, unit_id: str) -> None:
+        """Have it reset one, in a process that ends when this is cancelled."""
+        reset = asyncio.create_task(asked.reset(self._target, unit_id))
+        self._resets.add(reset)
+        reset.add_done_callback(self._resets.discard)
+        try:
+            await asyncio.shield(reset)
+        except asyncio.CancelledError:
+            reset.cancel()
+            await asyncio.wait({reset})
+            raise
 
     def describe(self) -> Description:
         """What it said at the daemon's start; of one that said nothing of use, why."""
@@ -135,7 +170,7 @@ class PluginType:
                 unready = self._told.unready
             # What it is stays what it said first: each call is checked against that.
             self._told = told.Told(self._told.description, unready, self._told.limits)
-        if unready:
+        if unready := unready or self.unnamed:
             return Health(ready=False, broken=True, reason=unready)
         return Health(ready=True, not_enforceable=sorted(set(common.LEAST) - self._enforceable()))
 
@@ -159,7 +194,8 @@ class PluginType:
         limits = {"processes": _PROCESSES, **order.limits}
         name = cgroups.name_of(order.folder)
         group = await asyncio.to_thread(cgroups.make, name, limits, self._bases)
-        line = asked.command("run", self._target, "{line}", str(workspace), order.hand_id)
+        about = (str(workspace), order.hand_id, "", order.unit)
+        line = asked.command("run", self._target, "{line}", *about)
         await process_start.outside(
             order,
             ["--workspace", str(workspace), "--host", json.dumps(line)],

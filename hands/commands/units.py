@@ -42,13 +42,17 @@ def units(
         row = _cleared(folder, clear, type_name)
         click.echo(json.dumps(row) if as_json else text(row))
         return 0 if row["healthy"] and not row["resetting"] else 1
-    rows: Sequence[Mapping[str, Any]] = ask(folder, "/units")["units"]
+    told = ask(folder, "/units")
+    rows: Sequence[Mapping[str, Any]] = told["units"]
+    unknown: Sequence[Mapping[str, Any]] = told.get("unknown", ())
     if as_json:
-        click.echo(json.dumps({"units": rows}))
+        click.echo(json.dumps({"units": rows, "unknown": unknown}))
         return 0
     for row in rows:
         click.echo(text(row))
-    if not rows:
+    for each in unknown:
+        click.echo(f"{each['type']}  which units it has is not known: {each['reason']}")
+    if not rows and not unknown:
         click.echo("no hand type here has units")
     return 0
 
@@ -62,7 +66,7 @@ def text(row: Mapping[str, Any]) -> str:
     elif row["holder"]:
         state = f"held by {row['holder']}"
     if not row["healthy"]:
-        state = f"QUARANTINE: {row['reason']}" if not row["holder"] else f"{state}, not there"
+        state = f"QUARANTINE: {row['reason']}" if not row["holder"] else f"{state}; {row['reason']}"
     return "  ".join(each for each in (row["type"], row["unit_id"], labels, state) if each)
 
 

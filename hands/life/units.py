@@ -16,7 +16,7 @@ from carpal.fault_points import point
 from carpal.ids import check_id
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
-from hands.contract import HandType, HasUnits, Unit
+from hands.contract import HandType, HasUnits, Unit, UnitsUnknown, having_units
 from hands.journal import Journal
 from hands.life.remains import Remains
 from hands.life.unit_choice import Row, chosen
@@ -54,11 +54,9 @@ class Units:
     # What there is.
 
     def named(self, type_name: str) -> dict[str, Unit]:
-        """The units that a type names now, by id."""
-        if type_name not in self._types:
-            return {}
-        kind = self._types[type_name]
-        if not isinstance(kind, HasUnits):
+        """The units that a type names now, by id. Raises UnitsUnknown."""
+        kind = having_units(self._types.get(type_name))
+        if kind is None:
             return {}
         try:
             found = {}
@@ -68,9 +66,21 @@ class Units:
                 if not all(isinstance(each, str) for pair in labels.items() for each in pair):
                     raise invalid("labels", f"of unit {unit.unit_id!r} are not all strings")
                 found[unit.unit_id] = unit
-        except Exception:  # a hand type's own bug must not end the daemon
+        except UnitsUnknown:
+            raise
+        except Exception as error:  # a hand type's own bug must not end the daemon
             log.exception("hand type failed", extra={"type": type_name})
-            return {}
+            raise UnitsUnknown(f"what it names is wrong: {error}") from error
+        return found
+
+    def unknown(self) -> list[dict[str, Any]]:
+        """Types that do not say which units they have, and why, as the local socket shows it."""
+        found = []
+        for name in sorted(self._types):
+            try:
+                self.named(name)
+            except UnitsUnknown as error:
+                found.append({"type": name, "reason": str(error)})
         return found
 
     def infos(self, type_name: str) -> list[pb.UnitInfo]:
@@ -94,9 +104,11 @@ class Units:
         ]
 
     def _infos(self, type_name: str) -> list[tuple[pb.UnitInfo, bool]]:
-        if not isinstance(self._types.get(type_name), HasUnits):
-            return []
-        named, rows = self.named(type_name), self._rows(type_name)
+        rows, not_named = self._rows(type_name), _GONE
+        try:
+            named = self.named(type_name)
+        except UnitsUnknown as error:
+            named, not_named = {}, f"which units there are is not known: {error}"
         kept = {each for each, row in rows.items() if row.holder or row.reason}
         infos = []
         for unit_id in sorted({*named, *kept}):
@@ -106,7 +118,7 @@ class Units:
                 labels=unit.labels if unit else {},
                 holder=row.holder,
                 healthy=unit is not None and not row.reason,
-                reason=row.reason or ("" if unit else _GONE),
+                reason=row.reason or ("" if unit else not_named),
             )
             resetting = row.state == "resetting" or bool(self._goes_on((type_name, unit_id)))
             infos.append((info, resetting))
@@ -117,11 +129,18 @@ class Units:
     def choose(self, type_name: str, wanted: Mapping[str, str]) -> str:
         """A unit for a hand; empty for a type without. Journal it before anything is awaited.
 
-        INVALID_FIELD when no unit has the labels, AT_CAPACITY when none that has them is free.
+        INVALID_FIELD when no unit has the labels, AT_CAPACITY when none that has them is free,
+        PROVISION_FAILED when the type does not say which there are.
         """
-        if not isinstance(self._types[type_name], HasUnits):
+        if having_units(self._types[type_name]) is None:
             return ""
-        return chosen(type_name, self.named(type_name), self._rows(type_name), wanted)
+        try:
+            named = self.named(type_name)
+        except UnitsUnknown as error:
+            why = f"which units {type_name!r} has is not known: {error}"
+            action = "mend the hand type: `carpal hand units` shows whether it names them"
+            raise refuse(Reason.PROVISION_FAILED, why, action=action) from error
+        return chosen(type_name, named, self._rows(type_name), wanted)
 
     async def before(self, type_name: str, unit_id: str, hand_id: str) -> None:
         """Reset it for the hand that has it. PROVISION_FAILED, and quarantine, when that fails."""
@@ -142,7 +161,7 @@ class Units:
             return tasks
         query = "SELECT type, unit_id, holder FROM units WHERE state != 'free'"
         for type_name, unit_id, holder in self._journal.ask(query):
-            if hand_id in ("", holder) and isinstance(self._types.get(type_name), HasUnits):
+            if hand_id in ("", holder) and having_units(self._types.get(type_name)):
                 key = (type_name, unit_id)
                 hand = self._journal.hand(holder)
                 live = hand is not None and hand.state in ("provisioning", "live")
@@ -199,10 +218,10 @@ class Units:
         return problem
 
     async def _try_to_reset(self, key: _Key) -> str:
-        kind = self._types[key[0]]
+        kind = having_units(self._types.get(key[0]))
         if key in self._resets and not self._resets[key].done():
             return "a reset of it that was late still runs: restart the daemon if it never ends"
-        if not isinstance(kind, HasUnits) or key[1] not in self.named(key[0]):
+        if kind is None or self._is_gone(key):
             return _GONE
         point("daemon.unit.reset")
         reset = self._resets[key] = asyncio.create_task(_called(kind, key[1]))
@@ -222,6 +241,12 @@ class Units:
             log.warning("reset failed", exc_info=error, extra=about)
             return f"its reset failed: {error}" if str(error) else f"its reset failed: {error!r}"
         return ""
+
+    def _is_gone(self, key: _Key) -> bool:
+        try:
+            return key[1] not in self.named(key[0])
+        except UnitsUnknown:
+            return False  # its reset tells
 
     def _begin(self, key: _Key, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._tasks[key] = self._group.create_task(work)

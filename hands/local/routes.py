@@ -24,7 +24,7 @@ def routes(standing: Standing) -> dict[str, Handler]:
         "GET /metrics": lambda _: Answer(metrics.text(standing).encode(), kind=_PROMETHEUS),
         "GET /status": lambda _: Answer.json(standing.row()),
         "GET /hands": lambda _: Answer.json({"hands": hand_rows(inventory_of(standing))}),
-        "GET /units": lambda _: Answer.json({"units": inventory_of(standing).units.rows()}),
+        "GET /units": lambda _: _units(inventory_of(standing)),
         "POST /units/clear": lambda request: _clear(request, inventory_of(standing)),
         "POST /stop": lambda request: _stop(request, inventory_of(standing)),
         "POST /drain": lambda request: _drain(request, inventory_of(standing)),
@@ -44,6 +44,11 @@ async def _stop(request: Request, inventory: Inventory) -> Answer:
     done, _ = await asyncio.wait({stopping}, timeout=_STOP_WAIT)  # what takes longer goes on
     resist = stopping.result() if done else []
     return Answer.json({"hands": chosen, "done": bool(done), "resist": resist})
+
+
+def _units(inventory: Inventory) -> Answer:
+    units = inventory.units
+    return Answer.json({"units": units.rows(), "unknown": units.unknown()})
 
 
 async def _clear(request: Request, inventory: Inventory) -> Answer:

@@ -1,4 +1,8 @@
-"""Asks a plugin's class what it is, in a process that is killed when it does not answer."""
+"""Asks a plugin's class something, in a process that is killed when it does not answer.
+
+What it is, which units it has, and to reset one. The process ends with its daemon, however that
+ends, and what it started with it: a reset that nobody waits for must not meet the next one.
+"""
 
 import asyncio
 import contextlib
@@ -7,12 +11,13 @@ import signal
 import sys
 from pathlib import Path
 
+from hands.contract import Unit
 from hands.inside.shell import ALWAYS
-from hands.plugins import told
+from hands.plugins import told, told_units
 from hands.plugins.told import Told
 
 LIMIT = 20.0
-"""Seconds to be imported, to describe itself, and to be probed."""
+"""Seconds to be imported, to describe itself, and to be probed; or to name its units."""
 _WORDS_LIMIT = 1.0
 """Seconds to read what a process wrote that has ended."""
 _TAIL = 2000
@@ -41,11 +46,39 @@ def environment() -> dict[str, str]:
 
 async def ask(name: str, target: str, limit: float = LIMIT) -> Told:
     """What the class says of itself, or why it says nothing; raises nothing else."""
-    read, write = os.pipe2(os.O_CLOEXEC)
+    late = (
+        f"it did not say what it is within {limit:g} s; see what it does "
+        "when it is imported, and in `probe`"
+    )
+    try:
+        return told.read(name, await _said("describe", target, "when it was imported", limit, late))
+    except ValueError as error:
+        return told.broken(name, str(error))
+
+
+async def units(target: str, limit: float = LIMIT) -> tuple[Unit, ...]:
+    """The units that the class names now. Raises ValueError, which says why that is not known."""
+    late = f"it did not name its units within {limit:g} s; see what it does in `units`"
+    return told_units.read(await _said("units", target, "in `units`", limit, late))
+
+
+async def reset(target: str, unit_id: str) -> None:
+    """Have the class reset a unit; when that is late, cancel it. Raises ValueError, with why."""
+    told_units.was_reset(await _said("reset", target, "in `reset`", None, "", unit_id))
+
+
+async def _said(
+    mode: str, target: str, when: str, limit: float | None, late: str, *more: str
+) -> bytes:
+    """The line that its process writes. Raises ValueError: there is none, and why."""
+    try:
+        read, write = os.pipe2(os.O_CLOEXEC)
+    except OSError as error:
+        raise ValueError(f"its process cannot be started: {error}") from error
     try:
         process = await asyncio.create_subprocess_exec(
-            *command("describe", target, str(write)),
-            stdin=asyncio.subprocess.DEVNULL,
+            *command(mode, target, str(write), *more),
+            stdin=asyncio.subprocess.PIPE,  # by whose end it knows of its daemon's
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env=environment(),
@@ -55,7 +88,7 @@ async def ask(name: str, target: str, limit: float = LIMIT) -> Told:
         )
     except OSError as error:
         os.close(read)
-        return told.broken(name, f"its process cannot be started: {error}")
+        raise ValueError(f"its process cannot be started: {error}") from error
     finally:
         os.close(write)
     said, words = asyncio.create_task(_line(read)), asyncio.create_task(_last(process))
@@ -65,11 +98,7 @@ async def ask(name: str, target: str, limit: float = LIMIT) -> Told:
             if not data:
                 await process.wait()
     except TimeoutError:
-        return told.broken(
-            name,
-            f"it did not say what it is within {limit:g} s; see what it does "
-            "when it is imported, and in `probe`",
-        )
+        raise ValueError(late) from None
     finally:
         said.cancel()
         # All of it: what it started is of its group, unless it took pains not to be.
@@ -84,11 +113,8 @@ async def ask(name: str, target: str, limit: float = LIMIT) -> Told:
         if process.returncode and process.returncode < 0:
             how = signal.Signals(-process.returncode).name
         why = f": {last}" if isinstance(last, str) and last else ""
-        return told.broken(name, f"its process ended by {how} when it was imported{why}")
-    try:
-        return told.read(name, data)
-    except ValueError as error:
-        return told.broken(name, str(error))
+        raise ValueError(f"its process ended by {how} {when}{why}")
+    return data
 
 
 async def _line(read: int) -> bytes:

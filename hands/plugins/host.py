@@ -1,11 +1,15 @@
 """The process of one hand whose type is a class of `hands/api.py`: the only one its code runs in.
 
 `python -P -m hands.plugins.host describe MODULE:CLASS FD` writes one JSON object to FD:
-`described` and `unready`, or `wrong`. `… run MODULE:CLASS FD FOLDER HAND` serves the supervisor at
+`described` and `unready`, or `wrong`. So do `… units MODULE:CLASS FD`, with `units`, and `… reset
+MODULE:CLASS FD UNIT`, with `reset`. These three end when their standard input does.
+
+`… run MODULE:CLASS FD FOLDER HAND OWN UNIT` serves the supervisor at
 the other end of the socket FD, in frames as the supervisor's own: `call {call_id, tool, input,
 limit}`, `cancel {call_id}`, `release`; answered by `{call_id, outcome, content, attachments}`,
 content null when the output is the result. HAND is for people who look at ps. In a sandbox, whose
-workspace is not in the hand's folder, `OWN` after it is that folder.
+workspace is not in the hand's folder, `OWN` after it is that folder; else it is empty. UNIT is the
+id of the hand's unit, where its type has units.
 
 Calls run in the main thread, one at a time. Another thread reads what the supervisor says, so that
 a call that never gives way can be cancelled.
@@ -17,22 +21,25 @@ import inspect
 import json
 import os
 import queue
+import select
 import signal
 import socket
 import struct
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from hands import described
-from hands.api import Cancelled, Context, HandLost, HandType, ToolError
+from hands.api import Cancelled, Context, HandLost, HandType, ToolError, Unit
 from hands.hints import signature
 from hands.inside.output import Capture
 from hands.plugins.hosted import Hosted
+from hands.plugins.told_units import UNITS_MAX
 
 PROVISION = ".provision"
 """The call that makes the hand; no tool has such a name."""
@@ -50,13 +57,37 @@ def main() -> None:
     mode, target, fd = sys.argv[1], sys.argv[2], int(sys.argv[3])
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors="replace")  # type: ignore[union-attr]
-    if mode == "describe":
-        told = json.dumps(_described(target)).encode() + b"\n"
+    if mode != "run":
+        _guard(fd)
+        told = json.dumps(_ASKED[mode](target, *sys.argv[4:])).encode() + b"\n"
         while told:
             told = told[os.write(fd, told) :]
         os._exit(0)  # whatever threads it started
-    own = Path(sys.argv[6]) if len(sys.argv) > 6 else None
-    Host(target, socket.socket(fileno=fd), Path(sys.argv[4]), own).run()
+    own, unit = (*sys.argv[6:], "", "")[:2]
+    folder = Path(sys.argv[4])
+    Host(target, socket.socket(fileno=fd), folder, Path(own) if own else None, unit).run()
+
+
+def _guard(answer: int) -> None:
+    """Go on in a child, and stay to end it, with all of this group, once the daemon has ended.
+
+    The child runs what others wrote, and may hang for good.
+    """
+    child = os.fork()
+    if child == 0:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        return
+    os.close(answer)
+    ended = os.pidfd_open(child)
+    if ended in select.select([0, ended], [], [])[0]:
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code < 0:
+            signal.signal(-code, signal.SIG_DFL)
+            os.kill(os.getpid(), -code)
+        os._exit(code)
+    os.killpg(0, signal.SIGKILL)
 
 
 def load(target: str) -> type[HandType]:
@@ -89,13 +120,61 @@ def _described(target: str) -> Answer:
     return {"described": told, "unready": unready[:_WHY_MAX]}
 
 
+def _units(target: str) -> Answer:
+    try:
+        kind: Any = load(target)
+        named = list(islice(_done(kind.units()), UNITS_MAX + 1))
+        for each in named:
+            if not isinstance(each, Unit):
+                raise TypeError(f"`units` names {_kind_of(each)}, and a unit is a Unit")
+        told = [[each.unit_id, dict(each.labels)] for each in named]
+        json.dumps(told)
+    except BaseException as error:  # noqa: BLE001 - as above
+        traceback.print_exc()
+        return {"wrong": f"its `units` failed: {_brief(error)}"}
+    return {"units": told}
+
+
+def _reset(target: str, unit_id: str) -> Answer:
+    try:
+        kind: Any = load(target)
+        given = _done(kind.reset(unit_id))
+        if given is not None:
+            raise TypeError(f"`reset` gave {_kind_of(given)}; it gives nothing, or raises why not")
+    except BaseException as error:  # noqa: BLE001 - as above
+        traceback.print_exc()
+        return {"wrong": _brief(error, plain=isinstance(error, ToolError)) or "it does not say why"}
+    return {"reset": True}
+
+
+def _done(given: Any) -> Any:
+    """What a method gave, also one that is `async`."""
+    if not inspect.iscoroutine(given):
+        return given
+    loop = asyncio.new_event_loop()
+    return loop.run_until_complete(given)
+
+
+_ASKED: Mapping[str, Callable[..., Answer]] = {
+    "describe": _described,
+    "units": _units,
+    "reset": _reset,
+}
+
+
 class Host:
     """One hand."""
 
     def __init__(
-        self, target: str, line: socket.socket, folder: Path, own: Path | None = None
+        self,
+        target: str,
+        line: socket.socket,
+        folder: Path,
+        own: Path | None = None,
+        unit: str = "",
     ) -> None:
         self._target = target
+        self._unit = unit
         line.set_inheritable(False)
         self._line = line
         self._folder = folder
@@ -135,6 +214,7 @@ class Host:
 
     async def _answer(self, message: Answer) -> Answer:
         context = Context(self._folder, message["call_id"], message["limit"], own=self._own)
+        context.unit = self._unit
         try:
             self._context = context
             if context.call_id in self._cancelled:

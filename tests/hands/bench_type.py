@@ -83,7 +83,7 @@ class BenchType:
 
     def describe(self) -> Description:
         schema = {"type": "object", "properties": {"speed": {"type": "integer"}}}
-        return Description("bench", "A bench.", (), schema)
+        return Description("bench", "A bench.", (), schema, ("units",))
 
     async def probe(self) -> Health:
         return Health(ready=True)

@@ -2,8 +2,9 @@
 
 `python -m tests.hands.daemon_child STATE`; each message is four bytes of
 length and a protobuf. With CARPAL_TEST_ENGINE, an engine's address, there are container hands too;
-with CARPAL_TEST_SOCKET, as NAME=PATH, hands of the server there; with CARPAL_TEST_BENCH, a folder,
-those of `tests/hands/bench_type.py`.
+with CARPAL_TEST_SOCKET, as NAME=PATH, hands of the server there; with CARPAL_TEST_PLUGIN, as
+NAME=MODULE:CLASS, those of that class; with CARPAL_TEST_BENCH, a folder, those of
+`tests/hands/bench_type.py`.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from carpal.v1 import orchestrator_pb2 as pb
 from hands.builtin.container import ContainerType
+from hands.builtin.plugin import PluginType
 from hands.builtin.socket import SocketType
 from hands.contract import HandType
 from hands.link import dispatch
@@ -37,6 +39,9 @@ async def main(state: Path) -> None:
     name, _, path = os.environ.get("CARPAL_TEST_SOCKET", "").partition("=")
     if name:
         more[name] = SocketType(name, Path(path))
+    name, _, target = os.environ.get("CARPAL_TEST_PLUGIN", "").partition("=")
+    if name:
+        more[name] = PluginType(name, target)
     if bench := os.environ.get("CARPAL_TEST_BENCH"):
         more["bench"] = BenchType(Path(bench))
     async with open_place(state, end=False, more=more) as place, asyncio.TaskGroup() as group:

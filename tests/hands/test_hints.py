@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import pytest
 
-from hands.api import Context, HandType, ToolError, describe, tool
+from hands.api import Context, HandType, ToolError, Unit, describe, tool
 from hands.hints import signature
 from hands.inside.schema import check
 
@@ -233,9 +233,71 @@ class Boasts(Whole):
     capabilities = ("isolated",)
 
 
+class HasUnits(Whole):
+    """It."""
+
+    @classmethod
+    def units(cls) -> list[Unit]:
+        return [Unit("a")]
+
+    @classmethod
+    def reset(cls, unit_id: str) -> None:
+        """It is reset."""
+
+
+class HasNoReset(Whole):
+    """It."""
+
+    @classmethod
+    def units(cls) -> list[Unit]:
+        return []
+
+
+class ResetsByTool(HasNoReset):
+    """It."""
+
+    @tool()
+    def reset(self) -> str:
+        """Reset it."""
+        return ""
+
+
+class ResetsNothing(HasNoReset):
+    """It."""
+
+    @classmethod
+    def reset(cls) -> None:
+        """Which one?"""
+
+
+class TakesUnit(HasUnits):
+    """It."""
+
+    def provision(self, unit: str) -> str:  # type: ignore[override]
+        return unit
+
+
+class HasAToolUnits(Whole):
+    """It."""
+
+    @tool()
+    def units(self) -> str:
+        """Count them."""
+        return "0"
+
+
+def test_a_type_has_units_when_it_names_and_resets_them_and_not_for_a_tool_of_that_name() -> None:
+    assert "units" in describe(HasUnits)["capabilities"]
+    assert "units" not in describe(HasAToolUnits)["capabilities"]
+
+
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
+        (HasNoReset, "HasNoReset.reset: a type with `units` has two methods"),
+        (ResetsByTool, "ResetsByTool.reset: a type with `units` has two methods"),
+        (ResetsNothing, "ResetsNothing.reset: a type with `units` has two methods"),
+        (TakesUnit, "TakesUnit.provision: parameter 'unit'"),
         (NoWords, "NoWords.it: has no docstring; say in it what the tool does"),
         (NoHand, "NoHand: has no docstring; say in it what a hand of it is"),
         (GivesANumber, "GivesANumber.it: returns <class 'int'>; a tool returns str or None"),

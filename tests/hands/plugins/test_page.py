@@ -1,6 +1,5 @@
 """Every snippet of docs/how-to/write-a-hand-type.md does what the page says of it."""
 
-import ast
 import os
 import re
 import shlex
@@ -10,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from carpal.errors import CarpalError
 from carpal.process import interpreter
 from carpal.v1 import hand_pb2 as pb
-from hands.contract import HasUnits
 from tests.command import ROOT, Command
 from tests.hands.plugins.found import installed
 from tests.hands.plugins.written import Plugins, probe
@@ -59,14 +58,25 @@ def test_each_snippet_of_the_page_is_known_to_these_tests() -> None:
     ]
 
 
-def test_a_type_with_units_is_shown_by_what_the_daemon_asks_of_it() -> None:
-    shown = ast.parse(snippets("python")[2]).body[0]
-    assert isinstance(shown, ast.ClassDef)
-    methods = {
-        each.name for each in shown.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
-    assert methods == {"units", "reset", "provision"}
-    assert all(hasattr(HasUnits, each) for each in methods - {"provision"})
+async def test_the_phone_is_one_hands_at_a_time_and_reset_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    rack = tmp_path / "home" / "rack"
+    (rack / "pixel-1").mkdir(parents=True)
+    plugins = Plugins(tmp_path / "plugins", monkeypatch)
+    source = snippets("python")[2].replace("Path.home()", repr(tmp_path / "home"))
+    source = source.replace("PosixPath", "Path")
+    async with plugins.place(plugins.write("phone", source + "\n\nIt = Phone\n")) as place:
+        hand = await place.hand(type="phone", unit={"os": "android"})
+        assert (await place.run(hand, "send", text="hello")).content == "sent"
+        assert (rack / "pixel-1" / "messages").read_text() == "hello\n"
+        with pytest.raises(CarpalError, match="1 held"):
+            await place.hand(type="phone")
+        (rack / "pixel-1" / "broken").touch()
+        assert await place.release(hand)
+        (info,) = place.inventory.units.infos("phone")
+        assert info.reason == "its reset failed: its screen is broken"
 
 
 def test_the_first_lines_make_a_type_and_call_it(tmp_path: Path) -> None:
