@@ -36,7 +36,7 @@ class File:
 
 async def write_files(operator: Operator, files: list[File], out: Path) -> None:
     """Write them to `out/HAND/PATH`; `out` must not be there yet. Says which cannot be written."""
-    _make(out)
+    new_folder(out)
     missing = 0
     for file in files:
         try:
@@ -56,7 +56,8 @@ async def write_files(operator: Operator, files: list[File], out: Path) -> None:
         )
 
 
-def _make(out: Path) -> None:
+def new_folder(out: Path) -> None:
+    """Make it. INVALID_FIELD when it is there, or cannot be."""
     try:
         out.mkdir()
     except FileExistsError:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from datetime import UTC, timedelta
 from typing import Any
 
+from carpal.operator.attached import Attached
 from carpal.operator.events import data_of, object_in, printable, rfc3339
 from carpal.operator.waiting import Asked
 from carpal.v1 import types_pb2
@@ -52,6 +53,7 @@ def details(
     info: types_pb2.SessionInfo,
     events: Iterable[types_pb2.Event],
     waiting: Iterable[Asked] = (),
+    attachments: Iterable[Attached] = (),
 ) -> dict[str, Any]:
     """A session as `session show` shows it; `events` are all of `TYPES`, in order."""
     events = list(events)
@@ -63,6 +65,7 @@ def details(
         "hands": hands_of(events),
         "agent": agent_of(events),
         "waiting": [asked.row() for asked in waiting],
+        "attachments": [each.row() for each in attachments],
     }
 
 
@@ -88,6 +91,10 @@ def details_text(shown: dict[str, Any]) -> str:
         ),
         ("agent", _agent_text(shown["agent"])),
         *(("waits", f"{each.call_id}  {each.text()}") for each in _asked(shown["waiting"])),
+        *(("attached", Attached(**each).text()) for each in shown["attachments"]),
+        ("", f"carpal session attachments {shown['session_id']} --out DIR saves what is attached")
+        if shown["attachments"]
+        else ("", ""),
     ]  # fmt: skip
     return "\n".join(f"{name:<8} {printable(str(value))}" for name, value in rows if value)
 

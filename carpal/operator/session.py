@@ -10,6 +10,7 @@ from carpal.cli_parts import PartsGroup
 from carpal.client import rpc_errors
 from carpal.errors import refuse
 from carpal.operator import (
+    attachments,
     blob_out,
     deciding,
     exporting,
@@ -57,6 +58,7 @@ def session() -> None:
 for _command in (
     *verifying.COMMANDS,
     *deciding.COMMANDS,
+    attachments.attachments,
     exporting.export,
     files.files,
     importing.import_,
@@ -117,7 +119,8 @@ def show(*, found: Found, session_id: str, as_json: bool) -> int:
         own = max(info.forked_at, info.imported_to)
         events = [e async for e in events_of(operator, session_id, *overview.TYPES, after=own)]
         calls = await deciding.newest_calls(operator, info)
-        shown = overview.details(info, events, calls.waiting)
+        pictures = await attachments.newest(operator, session_id)
+        shown = overview.details(info, events, calls.waiting, pictures)
         click.echo(json.dumps(shown) if as_json else overview.details_text(shown))
         return DONE
 

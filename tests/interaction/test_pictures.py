@@ -72,7 +72,7 @@ async def test_the_model_is_sent_the_picture_again_and_again_also_by_the_next_br
     await looking.brain(driver)
 
 
-async def test_the_request_is_made_again_from_the_log_with_the_picture_by_its_name(
+async def test_the_request_is_made_again_with_the_picture_by_its_name_and_a_person_saves_it(
     looking: World, tmp_path: Path
 ) -> None:
     address = looking.running["sessiond"].facts["address"]
@@ -89,6 +89,12 @@ async def test_the_request_is_made_again_from_the_log_with_the_picture_by_its_na
     assert rebuilt["same"]
     image = rebuilt["request"]["messages"][-1]["content"][0]["content"][1]
     assert image["source"]["data"] == attached["blob"]
+    out = tmp_path / "saved"
+    ended = await carpal("session", "attachments", made.session_id, "--out", str(out))
+    assert ended.code == 0, ended.stderr
+    (file,) = out.iterdir()
+    assert file.name.endswith("-1-shot.png")
+    assert file.read_bytes() == png()
 
 
 async def test_a_large_picture_comes_scaled_and_one_that_cannot_be_is_said_to_be_left_out(
