@@ -40,7 +40,7 @@ from brain.session.driver import Driver
 from brain.session.entries import COMPACTED, Entry, New
 from brain.session.transcript import Transcript
 from brain.session.watch import WatchHub
-from brain.tools.offered import context_tools, unknown_names
+from brain.tools.offered import LISTS_TOOLS, context_tools, unknown_names, unlisted
 from carpal.agent import logged_agent
 from carpal.errors import CarpalError
 from carpal.fault_points import point
@@ -117,7 +117,8 @@ class Runner:
         opening = [] if transcript.running else [New("session.status_running", {})]
         if transcript.harness != (name, kind.version):
             opening.append(New("context.harness", {"name": name, "version": kind.version}))
-        tools = await self._unless_interrupted(self._learn_tools(transcript)) or []
+        learned = await self._unless_interrupted(self._learn_tools(transcript))
+        tools, to_make = learned or ([], [])
         steps = harness.Steps(name, kind, transcript)
         models = ModelCalls(
             self._driver,
@@ -131,8 +132,12 @@ class Runner:
             # That the turn begins is one group with its first request, where nothing comes
             # between: one wait less for the disk before the model is asked.
             self._driver.hold(*opening, *tools)
-            if tools or transcript.saves or not steps.at_once or transcript.models.of_last_turn():
+            news = tools or to_make or transcript.saves
+            if news or not steps.at_once or transcript.models.of_last_turn():
                 await self._driver.append_held()
+            async with asyncio.TaskGroup() as group:
+                for each in to_make:
+                    group.create_task(self._calls.provision(each, called=False))
             if names := unknown_names(transcript):
                 await self._driver.append(_no_tools(names))
             await self._saves.settle()
@@ -261,23 +266,33 @@ class Runner:
         point("brain.window.cut")
         return position
 
-    async def _learn_tools(self, transcript: Transcript) -> list[New]:
-        """Events for what the named hands' types offer now, where that is news."""
+    async def _learn_tools(self, transcript: Transcript) -> tuple[list[New], list[str]]:
+        """Events for what the named hands' types offer now, where that is news.
+
+        And the hands that have tools of their own, and of which none has said yet which.
+        """
         alike: dict[str, list[str]] = {}
         for name, spec in transcript.hand_specs.items():
             what = [spec["type"], spec.get("placement"), name in transcript.tools]
             alike.setdefault(json.dumps(what, sort_keys=True), []).append(name)
         told = await asyncio.gather(*(self._offer(transcript, names) for names in alike.values()))
         news = {name: event for each in told for name, event in each.items()}
-        return [news[name] for name in transcript.hand_specs if name in news]
+        named = [(name, news[name]) for name in transcript.hand_specs if name in news]
+        events = [event for _, event in named if event is not None]
+        return events, [name for name, event in named if event is None]
 
-    async def _offer(self, transcript: Transcript, names: list[str]) -> dict[str, New]:
-        """The events for what one type offers now, by hand; where it is news, of hands alike."""
+    async def _offer(self, transcript: Transcript, names: list[str]) -> dict[str, New | None]:
+        """The events for what one type offers now, by hand; where it is news, of hands alike.
+
+        None for a hand that is to say itself.
+        """
         # What an earlier driver learned will do while the daemon finds its way back.
         known = names[0] in transcript.tools
         place = Placement(self._fleet, self._driver.workspace, transcript.hand_specs[names[0]])
         try:
             info = await place.offer(0.0 if known else PATIENCE)
+            if LISTS_TOOLS in info.capabilities:
+                return dict.fromkeys(unlisted(transcript, info.type, names))
             tools = {name: context_tools(name, info) for name in names}
         except CarpalError as error:
             return {} if known else {name: _unavailable(name, error) for name in names}

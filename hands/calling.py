@@ -21,7 +21,7 @@ from carpal.v1 import hand_pb2 as pb
 from hands import requests
 from hands.blobs import Blobs
 from hands.builtin.socket import SocketType
-from hands.contract import HandType
+from hands.contract import LISTS_TOOLS, HandType
 from hands.files import HandFiles, boot_id
 from hands.folder_blobs import FolderBlobs
 from hands.inventory import Inventory, open_inventory
@@ -136,7 +136,9 @@ async def _check(
             f"no hand of type {name!r} can be made here: {health.reason}",
             action=kind.mend if isinstance(kind, SocketType) else "mend that first",
         )
-    requests.call(request, kind.describe())
+    description = kind.describe()
+    if LISTS_TOOLS not in description.capabilities:
+        requests.call(request, description)
 
 
 @asynccontextmanager

@@ -14,6 +14,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
+LISTS_TOOLS = "lists_tools"
+"""Capability of a type each of whose hands has tools of its own, which `provision` tells."""
+
 
 class Outcome(StrEnum):
     """How a call ended; what each means is in `hand.proto`."""
@@ -50,7 +53,7 @@ class Tool:
     name: str
     description: str
     input_schema: Mapping[str, Any]
-    """JSON Schema, of the parts `hands/inside/schema.py` knows."""
+    """JSON Schema; held to as far as `hands/inside/schema.py` knows its words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Description:
     type: str
     description: str
     tools: Sequence[Tool]
+    """Of a type that `LISTS_TOOLS` none: its hands have their own."""
     config_schema: Mapping[str, Any]
     """JSON Schema of `Order.config`."""
     capabilities: Sequence[str] = ()
@@ -372,6 +376,8 @@ class Provisioned:
     """What the model should know about the place, such as its workspace path."""
     not_enforced: Sequence[str] = field(default=())
     """What one may expect and this hand does not keep."""
+    tools: Sequence[Tool] = field(default=())
+    """Of a type that `LISTS_TOOLS` all that the hand has, for its life; of another none."""
 
 
 class HandType(Protocol):

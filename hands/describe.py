@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from carpal.v1 import hand_pb2 as pb
-from hands.contract import Description, Health
+from hands.contract import Description, Health, Tool
 
 _UNIT = {
     "type": "object",
@@ -26,23 +27,37 @@ def type_info(
     schema = description.config_schema
     if units is not None:
         schema = {**schema, "properties": {**schema.get("properties", {}), "unit": _UNIT}}
-    tools = [
+    tools = [each for each in description.tools if offers(description.type, each.name)]
+    return pb.HandTypeInfo(
+        type=description.type,
+        description=description.description,
+        tools=tool_infos(tools),
+        config_schema=json.dumps(schema).encode(),
+        # The daemon adds what it does for every type.
+        capabilities=["claim", "acknowledge", "replay", *description.capabilities],
+        units=units or (),
+    )
+
+
+def tool_infos(tools: Iterable[Tool]) -> list[pb.ToolInfo]:
+    """Tools of a type, or of a hand that has its own."""
+    return [
         pb.ToolInfo(
             name=tool.name,
             description=tool.description,
             input_schema=json.dumps(tool.input_schema).encode(),
         )
-        for tool in description.tools
-        if offers(description.type, tool.name)
+        for tool in tools
     ]
-    return pb.HandTypeInfo(
-        type=description.type,
-        description=description.description,
-        tools=tools,
-        config_schema=json.dumps(schema).encode(),
-        # The daemon adds what it does for every type.
-        capabilities=["claim", "acknowledge", "replay", *description.capabilities],
-        units=units or (),
+
+
+@lru_cache(maxsize=32)
+def own_tools(result: bytes) -> tuple[Tool, ...]:
+    """The tools that a hand was provisioned with, from its serialized ProvisionResult."""
+    # Each call is checked against them, and a hand's result stays the same.
+    return tuple(
+        Tool(tool.name, tool.description, json.loads(tool.input_schema))
+        for tool in pb.ProvisionResult.FromString(result).tools
     )
 
 

@@ -5,6 +5,7 @@ before from the journal. Links come and go; what was started here goes on.
 """
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import AsyncIterator
 
@@ -17,7 +18,7 @@ from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import orchestrator_pb2
 from hands import describe, requests, results
-from hands.contract import Description, HandLost, HandType, Order, having_units
+from hands.contract import LISTS_TOOLS, Description, HandLost, HandType, Order, having_units
 from hands.inventory import Inventory
 from hands.journal import CallRow, HandRow
 from hands.life import mounts
@@ -104,7 +105,7 @@ class HandService:
             "provision", hand=request.hand_id[:_SHOWN], type=request.type[:_SHOWN]
         ):
             async for step in self._provision(request):
-                yield self.gate.made(step)
+                yield self.gate.made(step, request.type)
 
     async def _provision(self, request: pb.ProvisionRequest) -> AsyncIterator[pb.ProvisionResponse]:
         driver = requests.driver(request.driver, self._workspace)
@@ -219,7 +220,7 @@ class HandService:
         known = self._journal.call(row.hand_id, call_id)
         keeper = self._hands.keepers.get(row.hand_id)
         if known is None:
-            call = requests.call(request, self._description(row.type))
+            call = requests.call(request, self._described(row))
             if row.state == "lost" or keeper is None:
                 raise _gone(row)
             call = self.gate.call(
@@ -340,6 +341,13 @@ class HandService:
         if name not in self._descriptions:
             self._descriptions[name] = self._type(name).describe()
         return self._descriptions[name]
+
+    def _described(self, row: HandRow) -> Description:
+        """What a hand's calls are checked against: its type's tools, or those it has by itself."""
+        description = self._description(row.type)
+        if LISTS_TOOLS not in description.capabilities:
+            return description
+        return dataclasses.replace(description, tools=describe.own_tools(row.result))
 
     def _hand(self, driver: pb.Driver, hand_id: str) -> HandRow:
         """A hand that the driver's session has a share of, and no newer driver claimed."""

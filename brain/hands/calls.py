@@ -83,16 +83,17 @@ class Calls:
         """Wait until a person decided one of them, or interrupted."""
         await self._driver.until(lambda t: not all(map(t.waits, waiting)))
 
-    async def provision(self, name: str) -> None:
+    async def provision(self, name: str, *, called: bool = True) -> None:
         """Have a named hand; the log says why when there is none.
 
-        Raises INVALID_FIELD for a name that the session has no hand by, and STALE_EPOCH.
+        Not `called`, it says so to the model. Raises INVALID_FIELD for a name that the session has
+        no hand by, and STALE_EPOCH.
         """
         transcript = self._driver.transcript
         if name not in transcript.hand_specs:
             raise invalid("hand", f"the session names no hand {name!r}")
         since = transcript.interrupted
-        made = self._provisioner.provision(name)
+        made = self._provisioner.provision(name, called=called)
         try:
             await self._driver.unless(lambda t: t.interrupted > since, made)
         except CarpalError as error:
@@ -179,6 +180,13 @@ class Calls:
             why = f"it is {hand.state}"
             failed = (Layer.LINK if hand.given_up else Layer.HAND, Reason.HAND_GONE)
             await self._append(gone(call, hand, why, sent=sent, failed=failed, given_up=maybe))
+            return
+        if call.position < hand.provisioned and call.name in hand.outdated:
+            # A function of the log: no driver has sent it.
+            why = f"not run: hand {hand.name!r} was made anew, and its tool {call.name!r} is gone, "
+            why += "or takes something else now: see the tools that it has"
+            failed = (Layer.HAND, Reason.TOOL_NOT_FOUND)
+            await self._append(settled(call, "error", why, hand, failed=failed))
             return
         line = self._line(hand)
         on_hand = CallOnHand(call, line, self._driver, self._fleet, self._hub, sent=sent)

@@ -17,13 +17,14 @@ from brain.hands import hand_spec
 from brain.hands.patience import Patience
 from brain.hands.placement import Placement
 from brain.hands.session_mounts import SessionMounts
-from brain.offers import ID_MAX
+from brain.offers import ID_MAX, tools_of
 from brain.session.driver import Driver
 from brain.session.entries import Hand, New
+from brain.session.own_tools import changes
 from brain.session.watch import WatchHub
 from brain.text import shorten
 from carpal.backoff import Backoff
-from carpal.errors import CarpalError, Unreachable, refuse
+from carpal.errors import BadInput, CarpalError, Unreachable, refuse
 from carpal.fault_points import point
 from carpal.ids import new_id
 from carpal.layers import Layer, layer_of
@@ -55,8 +56,12 @@ class Provisioner:
         self._sessions = SessionMounts(driver)
         self._one_at_a_time: dict[str, asyncio.Lock] = {}
 
-    async def provision(self, name: str) -> Hand:
-        """The live hand of a name, made if need be; the refusal, also in the log, if not."""
+    async def provision(self, name: str, *, called: bool = True) -> Hand:
+        """The live hand of a name, made if need be; the refusal, also in the log, if not.
+
+        `called`: a call waits for it, whose result says to the model why there is none. Else the
+        event does.
+        """
         async with self._one_at_a_time.setdefault(name, asyncio.Lock()):
             transcript = self._driver.transcript
             for hand in transcript.live_hands():
@@ -66,16 +71,19 @@ class Provisioner:
             hand = transcript.hands[hand_id]
             try:
                 result = await self._make(hand)
+                own = _own_tools(hand, result)
             except CarpalError as error:
                 if error.reason is Reason.STALE_EPOCH:
                     await self._driver.check_refusal()
-                data = {
+                data: dict[str, Any] = {
                     "hand_id": hand_id,
                     "name": name,
                     "reason": error.reason,
                     "message": str(error),
                     "layer": str(layer_of(error.reason, Layer.DAEMON)),
                 }
+                if not called:
+                    data["tools_unknown"] = True
                 await self._driver.append(New("hand.provision_failed", data))
                 raise
             made = {
@@ -86,11 +94,20 @@ class Provisioner:
                 "boot_id": result.boot_id,
                 "sequence": result.sequence,
                 "note": shorten(result.note, NOTE_MAX),
+                **self._listed(name, own),
             }
             point("brain.hand.before_provisioned")
             await self._driver.append(New("hand.provisioned", made))
             point("brain.hand.provisioned")
             return hand
+
+    def _listed(self, name: str, tools: list[dict[str, Any]]) -> dict[str, Any]:
+        """What the log says of tools that the hand has by itself, and what is new about them."""
+        if not tools:
+            return {}
+        before = self._driver.transcript.tools.get(name)
+        changed = changes(before["tools"], tools) if before is not None else {}
+        return {"tools": tools} | ({"tools_changed": changed} if changed else {})
 
     async def _request(self, name: str) -> str:
         """The id of a hand asked for in the log: an earlier driver's, or a new one."""
@@ -171,3 +188,15 @@ class Provisioner:
     def _tell(self, detail: str) -> None:
         phase = orchestrator_pb2.Phase(name="provision", detail=detail)
         self._hub.tell(self._driver.session_id, orchestrator_pb2.WatchResponse(phase=phase))
+
+
+def _own_tools(hand: Hand, result: hand_pb2.ProvisionResult) -> list[dict[str, Any]]:
+    """The tools that a hand has by itself, as the log has them. LINK_VIOLATION for what are none.
+
+    Its daemon has looked at them: the hand is of no use to it either.
+    """
+    try:
+        return tools_of(hand_pb2.HandTypeInfo(type=hand.type, tools=result.tools))
+    except BadInput as error:
+        why = f"daemon {hand.daemon} gave tools that are none: {error.message}"
+        raise refuse(Reason.LINK_VIOLATION, why) from error

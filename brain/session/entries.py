@@ -130,6 +130,8 @@ class Hand:
     """Highest journal position the log noted for it."""
     given_up: bool = False
     """Its daemon was out of reach for so long that nothing more is asked of it."""
+    outdated: list[str] = field(default_factory=list)
+    """Tools that are gone, or take something else, since the model was told of another hand's."""
 
 
 @dataclass(frozen=True)

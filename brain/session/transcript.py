@@ -13,7 +13,7 @@ from brain.budget import Budget, read_amounts
 from brain.offers import unfit
 from brain.permissions import moot, read_decision, read_permission, undecided
 from brain.session import model_kinds as kinds
-from brain.session import unasked
+from brain.session import own_tools, unasked
 from brain.session.entries import (
     KNOWN_TYPES,
     Call,
@@ -48,7 +48,7 @@ class Transcript:
         self.hand_specs: dict[str, Json] = {}
         """Name → type, config, placement; the first is the default hand."""
         self.tools: dict[str, Json] = {}
-        """Hand name → the newest `context.tools` data, of whose tools the model can be told."""
+        """Hand name → `type, tools`, of which the model can be told; with `hand_id` its own."""
         self.offering = 0
         """Position of the newest event that may change what tools the model is offered."""
         self.loaded: list[str] = []
@@ -323,10 +323,14 @@ class Transcript:
         tools = entry.data["tools"]
         if not isinstance(tools, list):
             raise ValueError("tools is not a list")
+        self._offer(entry.data["hand"], {**entry.data, "tools": tools}, entry)
+
+    def _offer(self, name: str, told: Json, entry: Entry) -> None:
         before = next(reversed(self.tools.values()), {}).get("tools")
         # Hands of one type have the same, and each is looked at once.
+        tools = told["tools"]
         fit = before if tools == before else [tool for tool in tools if not unfit(tool)]
-        self.tools[entry.data["hand"]] = {**entry.data, "tools": fit}
+        self.tools[name] = {**told, "tools": fit}
         self.offering = entry.position
 
     def _on_context_tools_loaded(self, entry: Entry) -> None:
@@ -427,8 +431,7 @@ class Transcript:
         if "event_id" in data and unasked.wanted(
             self.hand_specs.get(data["name"], {}), data["kind"]
         ):
-            content = {"content": unasked.told(data)}
-            self.inputs.append(replace(entry, data=data | content))
+            self._hear(entry, unasked.told(data))
             self.changed = entry.position
 
     def _on_hand_provision_requested(self, entry: Entry) -> None:
@@ -452,9 +455,22 @@ class Transcript:
         hand.journal_id = entry.data["journal_id"]
         hand.boot_id = entry.data["boot_id"]
         hand.sequence = entry.data["sequence"]
+        if isinstance(tools := entry.data.get("tools"), list):
+            told = {"hand": hand.name, "type": hand.type, "tools": tools, "hand_id": hand.hand_id}
+            self._offer(hand.name, told, entry)
+        if isinstance(changed := entry.data.get("tools_changed"), dict):
+            hand.outdated = own_tools.outdated(changed)
+            self._hear(entry, own_tools.told_changes(hand.name, changed))
 
     def _on_hand_provision_failed(self, entry: Entry) -> None:
         self._end(entry, "failed")
+        if entry.data.get("tools_unknown"):
+            why = str(entry.data.get("message", ""))
+            self._hear(entry, own_tools.told_failure(str(entry.data["name"]), why))
+
+    def _hear(self, entry: Entry, content: list[Json]) -> None:
+        """Have the model told of it, when it is asked next."""
+        self.inputs.append(replace(entry, data=entry.data | {"content": content}))
 
     def _on_hand_lost(self, entry: Entry) -> None:
         self._end(entry, "lost")

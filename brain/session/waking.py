@@ -25,7 +25,7 @@ Read = Callable[..., Awaitable[list[Entry]]]
 
 SHORT = 200
 """A log up to here is read whole: to look for a checkpoint would take longer."""
-_HELD = ("session.updated", "context.tools", "hand.provision_requested")
+_HELD = ("session.updated", "context.tools", "hand.provision_requested", "hand.provisioned")
 """Events whose data stays in a checkpoint as it was: agent, hands, tools."""
 _LOOKED_AT = 4
 """Cuts that are looked at, the newest first."""

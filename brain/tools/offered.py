@@ -6,6 +6,7 @@ default hand's are offered, and a search for the others; what it found is
 offered from then on, at the end, so that what stands before stays as it was.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,6 +24,8 @@ Json = dict[str, Any]
 
 _NAMES_MAX = 50
 """Names that a model which called a tool that is not there is told."""
+LISTS_TOOLS = "lists_tools"
+"""Capability of a type each of whose hands has tools of its own, known once it is made."""
 DEFER_ABOVE = 40
 """Tools of all hands together that are offered at once, where the agent says nothing."""
 
@@ -177,6 +180,19 @@ def _named(transcript: Transcript) -> dict[str, tuple[str, Json]]:
             if not name.startswith(PREFIX):
                 named.setdefault(name, (hand, tool))
     return named
+
+
+def unlisted(transcript: Transcript, type_name: str, names: Iterable[str]) -> list[str]:
+    """Those names of a type that lists tools for each hand, of which no hand has said any.
+
+    A hand that is gone has said what the next one is taken to have, until that says otherwise.
+    """
+    known = transcript.tools
+    return [
+        name
+        for name in names
+        if not (name in known and "hand_id" in known[name] and known[name]["type"] == type_name)
+    ]
 
 
 def context_tools(hand: str, info: hand_pb2.HandTypeInfo) -> Json:

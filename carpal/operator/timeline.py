@@ -284,6 +284,17 @@ def _hand(what: str, words: str, *members: str) -> Callable[[dict[str, Any]], tu
     return tell
 
 
+def _ready(data: dict[str, Any]) -> tuple[str, str]:
+    what, text = _hand("hand ready", "on {}", "daemon")(data)
+    if "tools" in data:
+        _, named = _tools({**data, "hand": "its tools"})
+        text += f"; {named}"
+    if changed := object_in(data, "tools_changed"):
+        said = [f"{kind} {', '.join(map(str, names))}" for kind, names in changed.items() if names]
+        text += f"; not those it had: {'; '.join(said)}"
+    return what, text
+
+
 def _entered(data: dict[str, Any]) -> tuple[str, str]:
     who = str(data.get("by", "?")).rpartition("/")[2]
     control = " and has control" if data.get("control") else ""
@@ -328,7 +339,7 @@ _TELL: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "agent.tool_use": lambda data: ("tool call", call_summary(data)),
     "agent.tool_result": _result,
     "hand.provision_requested": _hand("hand asked for", "({}) from {}", "type", "daemon"),
-    "hand.provisioned": _hand("hand ready", "on {}", "daemon"),
+    "hand.provisioned": _ready,
     "hand.provision_failed": _hand("no hand", ""),
     "hand.lost": _hand("hand lost", "is gone: {}", "reason"),
     "hand.released": _hand("hand released", ""),

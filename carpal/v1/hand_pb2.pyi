@@ -234,7 +234,9 @@ class HandTypeInfo(_message.Message):
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolInfo]: ...
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """For example `claim`, `replay`, `events`, `tunnel`, `save`."""
+        """For example `claim`, `replay`, `events`, `tunnel`, `save`. Of a type with
+        `lists_tools` each hand has tools of its own, which Provision tells.
+        """
 
     @_builtins.property
     def units(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnitInfo]:
@@ -570,6 +572,7 @@ class ProvisionResult(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
     NOT_ENFORCED_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
     journal_id: _builtins.str
     """Of the daemon's journal: changes when the journal is lost."""
     boot_id: _builtins.str
@@ -582,6 +585,13 @@ class ProvisionResult(_message.Message):
     def not_enforced(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Limits asked for are enforced; this says what else is not."""
 
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolInfo]:
+        """The hand's own tools, all of them, of a type with the capability
+        `lists_tools`: they stay the same for its life, and its calls are checked
+        against them. Of any other type none: its hands have their type's.
+        """
+
     def __init__(
         self,
         *,
@@ -590,10 +600,11 @@ class ProvisionResult(_message.Message):
         sequence: _builtins.int = ...,
         note: _builtins.str = ...,
         not_enforced: _abc.Iterable[_builtins.str] | None = ...,
+        tools: _abc.Iterable[Global___ToolInfo] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "journal_id", b"journal_id", "not_enforced", b"not_enforced", "note", b"note", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "journal_id", b"journal_id", "not_enforced", b"not_enforced", "note", b"note", "sequence", b"sequence", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -23,6 +23,7 @@ from hands.builtin import common, socket_said
 from hands.builtin.socket_hand import SocketHand
 from hands.builtin.socket_server import ANSWER, Server, driver, words
 from hands.contract import (
+    LISTS_TOOLS,
     Description,
     HandLost,
     Health,
@@ -30,6 +31,7 @@ from hands.contract import (
     Provisioned,
     ProvisionFailed,
     Result,
+    Tool,
 )
 from hands.inside.schema import check
 from hands.plugins import told
@@ -118,15 +120,15 @@ class SocketType:
         hand = SocketHand(self._server, order.hand_id, order.folder, order.orphan_deadline)
         hand.replays = "replay" in self._claims
         hand.speaks = "events" in self._claims
-        hand.limits = self._told.limits
         try:
             made = await self._make(request, progress)
+            tools, hand.limits = self._own_tools(made)
         except BaseException:
             with suppress(HandLost):
                 await hand.release()
             raise
-        state = {"deadline": order.orphan_deadline}
-        return Provisioned(hand, state, made.note, tuple(made.not_enforced[:99]))
+        state = {"deadline": order.orphan_deadline, "limits": dict(hand.limits)}
+        return Provisioned(hand, state, made.note, tuple(made.not_enforced[:99]), tools)
 
     async def _make(
         self, request: pb.ProvisionRequest, progress: Callable[[str], None]
@@ -147,6 +149,15 @@ class SocketType:
             raise ProvisionFailed(f"{self._name}: {words(refused)}") from None
         raise ProvisionFailed(f"{self._name}: its Provision ended without a result")
 
+    def _own_tools(self, made: pb.ProvisionResult) -> tuple[list[Tool], Mapping[str, float]]:
+        """What a hand of a type that lists them has. Raises ProvisionFailed."""
+        if LISTS_TOOLS not in self._claims:
+            return [], self._told.limits
+        try:
+            return socket_said.own_tools(made.tools)
+        except ValueError as error:
+            raise ProvisionFailed(f"{self._name}: the hand's tools: {error}") from None
+
     async def adopt(self, hand_id: str, folder: Path, state: Mapping[str, Any]) -> SocketHand:
         """The hand again, from a server that keeps calls whose watcher left."""
         if "replay" not in self._claims:
@@ -161,7 +172,8 @@ class SocketType:
                 held = [*each.open_call_ids, *each.unacknowledged_call_ids][:_LISTED_MAX]
                 hand = SocketHand(self._server, hand_id, folder, state["deadline"], frozenset(held))
                 hand.replays, hand.speaks = True, "events" in self._claims
-                hand.limits = self._told.limits
+                # What an earlier daemon wrote down has none.
+                hand.limits = state.get("limits", self._told.limits)
                 return hand
         raise HandLost("its server does not have it any more")
 

@@ -13,14 +13,14 @@ from pathlib import Path
 import grpc
 
 from carpal.v1 import hand_pb2 as pb
-from hands.contract import Attachment, Event, FileChange, Outcome, Output, Result
+from hands.contract import LISTS_TOOLS, Attachment, Event, FileChange, Outcome, Output, Result, Tool
 from hands.plugins import told
 from hands.plugins.told import Told
 from hands.results import OUTCOMES
 
 DEFAULT_LIMIT = 120.0
 """Seconds a call may take where nobody says otherwise, its tool neither."""
-KNOWN = frozenset({"events", "files", "shell", "visual", "replay"})
+KNOWN = frozenset({"events", "files", "shell", "visual", "replay", LISTS_TOOLS})
 """Capabilities of a server that mean something to the daemon; others are passed over."""
 _ATTACHMENTS_MAX = 20
 _WORDS_MAX = 255
@@ -65,20 +65,29 @@ def described(name: str, types: Sequence[pb.HandTypeInfo]) -> tuple[Told, frozen
     said = {
         "described": {
             "description": info.description,
-            "tools": [
-                {
-                    "name": tool.name,
-                    "description": tool.description,
-                    "input_schema": _json(tool.input_schema, f"the schema of tool {tool.name}"),
-                    "time_limit": limit(tool),
-                }
-                for tool in info.tools
-            ],
+            "tools": _tools(info.tools),
             "config_schema": _json(info.config_schema, "config_schema") or dict(told.NOTHING),
-            "capabilities": sorted(claimed - {"replay"}),
+            "capabilities": sorted(claimed - {"replay", LISTS_TOOLS}),
         }
     }
-    return told.checked(name, said), claimed
+    return told.checked(name, said, lists=LISTS_TOOLS in claimed), claimed
+
+
+def own_tools(tools: Sequence[pb.ToolInfo]) -> tuple[list[Tool], dict[str, float]]:
+    """The tools that one hand was made with, and the seconds each may take. Raises ValueError."""
+    return told.own_tools(_tools(tools))
+
+
+def _tools(tools: Sequence[pb.ToolInfo]) -> list[dict[str, object]]:
+    return [
+        {
+            "name": tool.name,
+            "description": tool.description,
+            "input_schema": _json(tool.input_schema, f"the schema of tool {tool.name}"),
+            "time_limit": limit(tool),
+        }
+        for tool in tools
+    ]
 
 
 def limit(tool: pb.ToolInfo) -> float:

@@ -14,6 +14,9 @@ CHANGES: Mapping[str, str] = {
     "knows it with.",
     "tools_of_capabilities": "Add the tools that are missing, or take the capability out of "
     "Describe.",
+    "listed_by_the_hand": "List all the hand's tools in its ProvisionResult, and none in Describe, "
+    "or take lists_tools out of its capabilities.",
+    "listed_again": "Keep the tools with the hand: what it lists stays the same for its life.",
     "unknown_tool": "Refuse a name that Describe does not list with TOOL_NOT_FOUND, and say the "
     "name in the message.",
     "input_refused_by_field": "Check the input against the tool's schema before anything runs, and "

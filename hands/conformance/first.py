@@ -46,7 +46,7 @@ async def first(
             order = bench.order()
             telling = asyncio.get_running_loop().call_later(_SAY, note, _WAITING)
             try:
-                await bench.provision(order, _PATIENCE)
+                made = await bench.provision(order, _PATIENCE)
             except grpc.aio.AioRpcError as error:
                 raise _refusal(error) from None
             except Failed as error:
@@ -56,6 +56,8 @@ async def first(
                 raise refuse(Reason.UNREACHABLE, why, action=_begun(error.change)) from None
             finally:
                 telling.cancel()
+            if "lists_tools" in subject.capabilities:
+                subject = _with_tools(subject, made)
             hand = bench.at(order)
             if "shell" not in subject.capabilities:
                 return subject
@@ -71,6 +73,15 @@ _WAITING = f"waiting for the first hand: {NO_RESULT} yet; it has {_PATIENCE:g} s
 def _begun(sentence: str) -> str:
     """A sentence as the end of another."""
     return f"{sentence[:1].lower()}{sentence[1:].removesuffix('.')}"
+
+
+def _with_tools(subject: Subject, made: pb.ProvisionResult) -> Subject:
+    """The subject, with the tools that its hands list: each is made of the same config."""
+    kind = pb.HandTypeInfo()
+    kind.CopyFrom(subject.type)
+    del kind.tools[:]
+    kind.tools.extend(made.tools)
+    return replace(subject, type=kind)
 
 
 def _refusal(error: grpc.aio.AioRpcError) -> CarpalError:

@@ -5,7 +5,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ class Subject:
 
     socket: Path
     type: pb.HandTypeInfo
+    """With the tools of its hands, once the first of them listed its own."""
     health: pb.ProbeResponse | None
     """None when the server offers no Probe."""
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -50,6 +51,8 @@ class Subject:
     """A tool and an input that last, where the checks know none."""
     lacks: frozenset[str] = frozenset()
     """Commands that its hands have not, of those that checks use."""
+    described: int = 0
+    """Tools that its Describe has."""
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -135,7 +138,8 @@ async def subject_at(
                 health = await stub.Probe(pb.ProbeRequest(type=chosen.type), timeout=_ANSWER)
         except NotBuilt:
             health = None
-    return Subject(path, chosen, health, config, own, plain, long)
+    made = Subject(path, chosen, health, config, own, plain, long)
+    return replace(made, described=len(chosen.tools))
 
 
 def _chosen(types: Sequence[pb.HandTypeInfo], name: str | None) -> pb.HandTypeInfo:

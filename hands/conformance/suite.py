@@ -12,6 +12,7 @@ from hands.conformance.checks import (
     isolated,
     killing,
     limits,
+    listed,
     provisions,
     shell,
     visual,
@@ -20,6 +21,7 @@ from hands.conformance.group import Check, Group
 
 _GROUPS: tuple[Group, ...] = (
     described.contract,
+    listed.lists_tools,
     provisions.contract,
     calls.contract,
     faults.contract,

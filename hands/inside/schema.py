@@ -1,4 +1,7 @@
-"""Checking a tool's input against its schema: the part of JSON Schema that our tools use."""
+"""Checking a tool's input against its schema: the part of JSON Schema that our tools use.
+
+What another's schema says in other words is passed over: whoever runs the tool knows them.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -27,8 +30,10 @@ _TYPES: dict[str, tuple[str, type | tuple[type, ...]]] = {
 def check(schema: Schema, value: object, field: str = "") -> Problem | None:
     """The first thing in `value` that does not fit `schema`, or None."""
     where = field or "input"
+    if "$ref" in schema:  # what stands beside it may count, or not
+        return None
     expected = schema.get("type")
-    if isinstance(expected, str):
+    if isinstance(expected, str) and expected in _TYPES:
         words, kind = _TYPES[expected]
         # In Python true is a number too; in JSON it is not.
         if not isinstance(value, kind) or (isinstance(value, bool) and expected != "boolean"):
@@ -54,11 +59,12 @@ def _check_object(schema: Schema, value: dict[str, object], field: str) -> Probl
     properties = schema.get("properties")
     known = properties if isinstance(properties, Mapping) else {}
     required = schema.get("required")
+    more = None if "patternProperties" in schema else schema.get("additionalProperties")
     for name in required if isinstance(required, list) else ():
         if name not in value:
             return Problem(_join(field, str(name)), "is required")
     for name, inner in value.items():
-        part = known.get(name, schema.get("additionalProperties"))
+        part = known.get(name, more)
         if isinstance(part, Mapping):
             if problem := check(part, inner, _join(field, name)):
                 return problem
@@ -70,7 +76,8 @@ def _check_object(schema: Schema, value: dict[str, object], field: str) -> Probl
 
 def _check_text(schema: Schema, value: str, where: str) -> Problem | None:
     if len(value) < _bound(schema, "minLength", 0):
-        return Problem(where, "must not be empty")
+        least = schema["minLength"]
+        return Problem(where, "must not be empty" if least == 1 else f"is shorter than {least}")
     try:
         value.encode()  # to look at each letter would hold up all else for a long text
     except UnicodeEncodeError:
@@ -83,7 +90,7 @@ def _check_list(schema: Schema, value: list[object], where: str) -> Problem | No
     if not least <= len(value) <= most:
         exact = f"exactly {least:g}" if least == most else f"{least:g} to {most:g}"
         return Problem(where, f"must hold {exact} values")
-    items = schema.get("items")
+    items = None if "prefixItems" in schema else schema.get("items")
     if isinstance(items, Mapping):
         for index, inner in enumerate(value):
             if problem := check(items, inner, f"{where}[{index}]"):

@@ -10,6 +10,7 @@ from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from hands.blobs import Blobs
 from hands.contract import Hand, HandLost, HandType, Order, ProvisionFailed
+from hands.describe import tool_infos
 from hands.journal import HandRow, Journal
 from hands.life import folders, mounts
 from hands.life.making import Making
@@ -132,6 +133,7 @@ class Maker:
             sequence=self._journal.sequence + 1,
             note="\n".join((provisioned.note, *(f"Mounted: {each}" for each in placed))),
             not_enforced=provisioned.not_enforced,
+            tools=tool_infos(provisioned.tools),
         )
         self._journal.provisioned(row.hand_id, provisioned.state, result.SerializeToString())
         self._keep(row, provisioned.hand)

@@ -8,7 +8,7 @@ the daemon keeps in its own folder, so that it may be asked for again, is what t
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,8 @@ from hands.owner.policy_file import PolicyFile
 from hands.owner.redact import Redactor
 
 _PIECE = 1024 * 1024
+_ANY = b'{"type": "object"}'
+"""The schema of whatever it may be."""
 
 
 @dataclass(frozen=True)
@@ -254,9 +256,9 @@ class Gate:
             sha256=hashlib.sha256(event.data).hexdigest(),
         )
 
-    def made(self, step: pb.ProvisionResponse) -> pb.ProvisionResponse:
-        """What a provision says, as it may leave."""
-        if not self.redactor:
+    def made(self, step: pb.ProvisionResponse, type_name: str) -> pb.ProvisionResponse:
+        """What a provision says, as it may leave; of a hand's own tools those it may run."""
+        if not self.redactor and not step.result.tools:
             return step
         passed = pb.ProvisionResponse()
         passed.CopyFrom(step)
@@ -265,7 +267,19 @@ class Gate:
         else:
             passed.result.note = self.text(step.result.note)
             passed.result.not_enforced[:] = map(self.text, step.result.not_enforced)
+            del passed.result.tools[:]
+            passed.result.tools.extend(self._tools(step.result.tools, type_name))
         return passed
+
+    def _tools(self, tools: Iterable[pb.ToolInfo], type_name: str) -> Iterator[pb.ToolInfo]:
+        for tool in tools:
+            if not self.policy.offers_tool(type_name, tool.name):
+                continue
+            # With something struck out of it, a schema would be none: it says no more then.
+            schema = _ANY if self.redactor.finds(tool.input_schema) else tool.input_schema
+            yield pb.ToolInfo(
+                name=tool.name, description=self.text(tool.description), input_schema=schema
+            )
 
     def content_check(self) -> Callable[[IO[bytes]], None] | None:
         """What looks at a file that is to leave; None when there is nothing to strike out."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hands.contract import Description, Tool
+from hands.contract import LISTS_TOOLS, Description, Tool
 
 DESCRIBED_MAX = 512 * 1024
 """Bytes of all of it."""
@@ -51,12 +51,18 @@ def read(name: str, data: bytes) -> Told:
     return checked(name, said)
 
 
-def checked(name: str, said: Mapping[str, Any]) -> Told:
-    """What is said of a type: `described`, and `unready`. Raises ValueError."""
+def checked(name: str, said: Mapping[str, Any], *, lists: bool = False) -> Told:
+    """What is said of a type: `described`, and `unready`. Raises ValueError.
+
+    `lists`: each of its hands has tools of its own, and the type none.
+    """
     told = said.get("described")
     if not isinstance(told, dict):
         raise ValueError("it does not describe itself")
-    tools, limits = _tools(told.get("tools"))
+    listed = told.get("tools")
+    if lists and listed:
+        raise ValueError(f"it has the capability {LISTS_TOOLS}, and tools that no hand listed")
+    tools, limits = ([], {}) if lists else own_tools(listed)
     claimed = told.get("capabilities", [])
     if not isinstance(claimed, list) or not all(each in _CLAIMS for each in map(str, claimed)):
         raise ValueError(f"it may claim the capabilities {', '.join(sorted(_CLAIMS))} alone")
@@ -65,7 +71,7 @@ def checked(name: str, said: Mapping[str, Any]) -> Told:
         description=_text(told, "description", "the type"),
         tools=tools,
         config_schema=_schema(told.get("config_schema"), "the config"),
-        capabilities=("adopt", *map(str, claimed)),
+        capabilities=("adopt", *map(str, claimed), *([LISTS_TOOLS] if lists else [])),
     )
     return Told(description, str(said.get("unready", ""))[:_WHY_MAX], limits)
 
@@ -76,7 +82,8 @@ def broken(name: str, why: str) -> Told:
     return Told(Description(name, text[:_TEXT_MAX], (), NOTHING), why, broken=True)
 
 
-def _tools(told: Any) -> tuple[list[Tool], dict[str, float]]:
+def own_tools(told: Any) -> tuple[list[Tool], dict[str, float]]:
+    """Tools, of a type or of one hand, and the seconds each may take. Raises ValueError."""
     if not isinstance(told, list) or not 0 < len(told) <= _TOOLS_MAX:
         raise ValueError(f"it has no list of 1 to {_TOOLS_MAX} tools")
     tools: list[Tool] = []

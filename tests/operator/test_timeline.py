@@ -52,6 +52,16 @@ def test_a_person_in_a_hand_is_told_and_is_no_takeover() -> None:
     assert (lines[3].content, lines[3].took) == ("shell because: they left", 10.0)
 
 
+def test_a_hand_with_tools_of_its_own_is_shown_with_them_and_with_what_is_otherwise() -> None:
+    log = Log()
+    about = {"hand_id": "h", "name": "files", "daemon": "box"}
+    tools = [{"name": "read"}, {"name": "write"}]
+    changed = {"gone": ["list"], "new": ["read", "write"]}
+    log.add("hand.provisioned", about | {"tools": tools, "tools_changed": changed})
+    said = "files on box; its tools: read, write; not those it had: gone list; new read, write"
+    assert timeline(log.events)[-1].content == said
+
+
 def test_an_unknown_type_is_shown_as_it_is() -> None:
     log = Log()
     log.add("browser.opened", {"url": "http://x"})

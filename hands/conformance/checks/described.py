@@ -15,14 +15,7 @@ from hands.conformance.group import CONTRACT, Group
 
 contract = Group(CONTRACT)
 
-_HARMLESS: Mapping[str, Any] = {
-    "string": "true",
-    "integer": 1,
-    "number": 1,
-    "boolean": False,
-    "array": [1, 2],
-    "object": {},
-}
+_KINDS = ("string", "integer", "number", "boolean", "array", "object")
 _WRONG: Mapping[str, Any] = {"string": 7}
 """Of another type than asked for; text is, of all but text."""
 
@@ -140,18 +133,34 @@ def _misfits(schema: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in required:
         yield name, {key: value for key, value in fitting.items() if key != name}
     for name, part in properties.items():
-        if isinstance(part.get("type"), str):
+        if not isinstance(part, dict) or "$ref" in part:
+            continue  # words that the daemon does not know
+        if part.get("type") in _KINDS:
             yield name, {**fitting, name: _WRONG.get(part["type"], "text")}
         if "enum" in part:
             yield name, {**fitting, name: "none of them"}
-    if schema.get("additionalProperties") is False:
+    if schema.get("additionalProperties") is False and "patternProperties" not in schema:
         yield "no_such_field", {**fitting, "no_such_field": 1}
 
 
-def _fitting(part: Mapping[str, Any]) -> Any:
-    if part.get("type") == "array" and "items" in part:
-        return [_fitting(part["items"])] * max(1, int(part.get("minItems", 1)))
-    return part["enum"][0] if "enum" in part else _HARMLESS.get(str(part.get("type")), "true")
+def _fitting(part: Any) -> Any:
+    """What fits a part of a schema, as far as it says what does."""
+    part = part if isinstance(part, dict) else {}
+    if "enum" in part:
+        return part["enum"][0]
+    match part.get("type"):
+        case "string":
+            return "true".ljust(int(part.get("minLength", 0)), "e")
+        case "integer" | "number":
+            return max(1, part.get("minimum", 1))
+        case "boolean":
+            return False
+        case "array":
+            return [_fitting(part.get("items"))] * max(1, int(part.get("minItems", 0)))
+        case "object":
+            properties = part.get("properties", {})
+            return {name: _fitting(properties.get(name)) for name in part.get("required", ())}
+    return "true"
 
 
 @contract("h22", daemons=True)
