@@ -222,7 +222,7 @@ class ModelCalls:
                 if wrong := _why_not_run(reply, block):
                     refused.append(not_run(call_id, *wrong))
                 elif missing:
-                    refused.append(not_run(call_id, missing, Reason.TOOL_NOT_FOUND))
+                    refused.append(not_run(call_id, *missing))
                 continue
             blocks.append(block)
             if block["type"] in ("thinking", "redacted_thinking"):

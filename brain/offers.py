@@ -70,6 +70,12 @@ def tools_of(info: hand_pb2.HandTypeInfo) -> list[Json]:
     return _tools_of(info.SerializeToString(deterministic=True))
 
 
+def forbidden_of(info: hand_pb2.HandTypeInfo) -> list[str]:
+    """Names of a type's tools that the machine's owner forbids; of what is none, nothing."""
+    names = [name for name in info.forbidden_tools if _TOOL.fullmatch(name)]
+    return sorted(set(names))[:TOOLS_MAX]
+
+
 @lru_cache(maxsize=256)
 def _tools_of(serialized: bytes) -> list[Json]:
     info = hand_pb2.HandTypeInfo.FromString(serialized)

@@ -36,6 +36,9 @@ def type_info(
         # The daemon adds what it does for every type.
         capabilities=["claim", "acknowledge", "replay", *description.capabilities],
         units=units or (),
+        forbidden_tools=[
+            tool.name for tool in description.tools if not offers(description.type, tool.name)
+        ],
     )
 
 

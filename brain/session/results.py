@@ -7,6 +7,7 @@ from brain.session.entries import Call, Hand, New
 from brain.text import clean, shorten
 from carpal import layers
 from carpal.layers import Layer, failure
+from carpal.status import Reason
 from carpal.v1 import hand_pb2
 
 TEXT_BYTES = 900_000
@@ -108,9 +109,13 @@ def parted(call: Call) -> New:
 
 
 def not_run(call_id: str, why: str, cause: str) -> New:
-    """The `agent.tool_result` of a call that was never sent to a hand, for what the model said."""
+    """The `agent.tool_result` of a call that was never sent to a hand, for what the model said.
+
+    Of the owner's word, which the model may not have known, the machine's layer.
+    """
     data = _result(call_id, "error", f"[error] not run: {why}")
-    return New("agent.tool_result", data | failure(Layer.MODEL, cause))
+    layer = Layer.DAEMON if cause == Reason.POLICY_FORBIDS else Layer.MODEL
+    return New("agent.tool_result", data | failure(layer, cause))
 
 
 def _by_hand(result: hand_pb2.Result) -> dict[str, str]:

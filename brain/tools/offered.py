@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from brain.offers import tools_of
+from brain.offers import forbidden_of, tools_of
 from brain.permissions import Permission, evaluate, is_offered
 from brain.session.transcript import Transcript
 from brain.tools import own as own_tools
 from brain.tools.names import tool_name
 from brain.tools.own import PREFIX
 from carpal.agent import OWN_HAND
+from carpal.status import Reason
 from carpal.v1 import hand_pb2
 
 Json = dict[str, Any]
@@ -115,8 +116,8 @@ def permitted(transcript: Transcript, name: str) -> tuple[str, str, Permission]:
     return hand, tool, evaluate(transcript.agent, tool_name(transcript, hand, tool), hand)
 
 
-def no_tool(transcript: Transcript, name: str) -> str:
-    """What the model is told of a name that is no tool's; empty when it may be one's.
+def no_tool(transcript: Transcript, name: str) -> tuple[str, Reason] | None:
+    """What the model is told of a name that is no tool's, and the cause; None when it may be one's.
 
     While it is not known what a hand has, that hand is asked.
     """
@@ -125,10 +126,15 @@ def no_tool(transcript: Transcript, name: str) -> str:
     there = {(each, str(told["name"])) for each, told in known.values()}
     unsure = transcript.hand_specs.keys() - transcript.tools.keys()
     if (hand, tool) in there or hand == OWN_HAND or unsure:
-        return ""
+        return None
+    forbidden = transcript.tools.get(hand, {}).get("forbidden")
+    if isinstance(forbidden, list) and tool in forbidden:
+        told = f"the owner of the machine forbids tool {tool!r} of hand {hand!r}"
+        return told, Reason.POLICY_FORBIDS
     names = sorted(each for each in known if is_offered(transcript.agent, each))
     more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
-    return f"there is no tool {name!r}; there are: {', '.join(names[:_NAMES_MAX]) or 'none'}{more}"
+    there_are = f"{', '.join(names[:_NAMES_MAX]) or 'none'}{more}"
+    return f"there is no tool {name!r}; there are: {there_are}", Reason.TOOL_NOT_FOUND
 
 
 def unknown_names(transcript: Transcript) -> list[str]:
@@ -200,4 +206,6 @@ def context_tools(hand: str, info: hand_pb2.HandTypeInfo) -> Json:
 
     INVALID_FIELD when the type is no good.
     """
-    return {"hand": hand, "type": info.type, "tools": tools_of(info)}
+    told = {"hand": hand, "type": info.type, "tools": tools_of(info)}
+    forbidden = forbidden_of(info)
+    return told | ({"forbidden": forbidden} if forbidden else {})

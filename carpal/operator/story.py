@@ -12,6 +12,7 @@ TYPES = (
     *("session.status_running", "session.status_idle", "session.error"),
     *("user.message", "user.interrupt", "user.tool_confirmation"),
     *("span.model_request_start", "span.model_request_end", "context.fallback_model"),
+    "context.tools",
     *("agent.tool_use", "agent.tool_result", "hand.*"),
 )
 """Event types that it is told by."""
@@ -63,6 +64,8 @@ class Story:
     """Hands that are wanted, or there: name → daemon."""
     people: dict[str, Fact] = field(default_factory=dict)
     """Who is in a hand, by their tunnels."""
+    forbidden: dict[str, Fact] = field(default_factory=dict)
+    """Hands of whose tools the machine's owner forbids some: name → what was told of them."""
     first: datetime | None = None
 
 
@@ -74,7 +77,13 @@ def read(events: Iterable[types_pb2.Event]) -> Story:
         data, time = data_of(event), time_of(event)
         story.first = story.first or time
         if ended and event.type in _BEGINS:
-            story = Story(begun=time, hands=story.hands, people=story.people, first=story.first)
+            story = Story(
+                begun=time,
+                hands=story.hands,
+                people=story.people,
+                forbidden=story.forbidden,
+                first=story.first,
+            )
             ended = False
         fact = Fact(time, data, event.id, event.position)
         _take(story, event.type, fact)
@@ -112,6 +121,10 @@ def _take_word(story: Story, kind: str, fact: Fact) -> None:
             story.idle = None
         case "context.fallback_model":
             story.fallback = fact
+        case "context.tools" if isinstance(data.get("forbidden"), list):
+            story.forbidden[str(data.get("hand"))] = fact
+        case "context.tools":
+            story.forbidden.pop(str(data.get("hand")), None)
 
 
 def _take_work(story: Story, kind: str, fact: Fact) -> None:

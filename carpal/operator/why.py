@@ -73,9 +73,10 @@ def report(info: types_pb2.SessionInfo, found: Sequence[Finding]) -> dict[str, A
 def text(found: Sequence[Finding]) -> str:
     """The answer for people."""
     lines = [each.text for each in found]
-    if not any(each.wrong for each in found):
+    todo = steps(found)
+    if not any(each.wrong for each in found) and all(step.startswith("nothing") for step in todo):
         lines.append("Nothing is wrong.")
-    lines += [f"What to do: {step}." for step in steps(found) or ["nothing"]]
+    lines += [f"What to do: {step}." for step in todo or ["nothing"]]
     return "\n".join(lines)
 
 

@@ -11,6 +11,8 @@ from carpal.v1 import types_pb2
 
 _ROWS_MAX = 5
 """Failed calls that are told of one by one, the newest."""
+_NAMES_MAX = 20
+"""Tools that are named in a sentence."""
 _TRIES = re.compile(r"(\d{1,3}) tries")
 _ENDED = {
     "interrupted": "was interrupted, and may have partly happened",
@@ -126,6 +128,13 @@ def of_turn(told: Story, status: str) -> Iterator[Finding]:
         words, step = cause_words(fact.data.get("reason"))
         text = f"Hand {_name(fact)} could not be made at {when(fact.time)}: {words}."
         yield Finding("hand_not_made", text, _layer(fact.data), fact.time, next=step, wrong=True)
+    for hand, fact in told.forbidden.items():
+        names = ", ".join(map(plain, fact.data["forbidden"][:_NAMES_MAX]))
+        text = (
+            f"The owner of the machine that has hand {plain(hand)} forbids these tools there, so "
+            f"the model is not offered them: {names}."
+        )
+        yield Finding("tools_forbidden", text, since=fact.time)
     for fact in told.losses:
         words, step = cause_words(fact.data.get("cause"))
         text = f"Hand {_name(fact)} was lost at {when(fact.time)}: {words}."

@@ -160,7 +160,8 @@ _CAUSES: dict[str, tuple[str, str]] = {
         "let a session go that no longer needs its hands, or add a daemon",
     ),
     str(Reason.DAEMON_NOT_FOUND): (
-        "no connected daemon has a hand of that type that fits its placement, or all are drained",
+        "no connected daemon has a hand of that type that fits its placement, by the word of its "
+        "machine's owner too, or all are drained",
         "look with `carpal fleet ls`: connect one, lift a drain, or correct the placement",
     ),
     str(Reason.DAEMON_NOT_LINKED): (

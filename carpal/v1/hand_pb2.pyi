@@ -225,6 +225,7 @@ class HandTypeInfo(_message.Message):
     CONFIG_SCHEMA_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
+    FORBIDDEN_TOOLS_FIELD_NUMBER: _builtins.int
     type: _builtins.str
     """`process`, `container`, `browser`, …; 1 to 64 of letters, digits, '.', '_' and '-'."""
     description: _builtins.str
@@ -242,6 +243,12 @@ class HandTypeInfo(_message.Message):
     def units(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnitInfo]:
         """For things that are not cattle: a phone, a bench."""
 
+    @_builtins.property
+    def forbidden_tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of tools that the type has and the machine's owner forbids: they are not among `tools`,
+        and whoever misses one learns why.
+        """
+
     def __init__(
         self,
         *,
@@ -251,10 +258,11 @@ class HandTypeInfo(_message.Message):
         config_schema: _builtins.bytes = ...,
         capabilities: _abc.Iterable[_builtins.str] | None = ...,
         units: _abc.Iterable[Global___UnitInfo] | None = ...,
+        forbidden_tools: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "config_schema", b"config_schema", "description", b"description", "tools", b"tools", "type", b"type", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "config_schema", b"config_schema", "description", b"description", "forbidden_tools", b"forbidden_tools", "tools", b"tools", "type", b"type", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

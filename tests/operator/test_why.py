@@ -238,6 +238,12 @@ def enters(case: Case, *, control: bool = True) -> None:
     case.driven()
 
 
+def forbidden(case: Case) -> None:
+    told = {"hand": "shell", "type": "process", "tools": [], "forbidden": ["bash", "write"]}
+    case.log.add("context.tools", told)
+    case.log.add("session.status_idle", END)
+
+
 def archived(case: Case) -> None:
     case.info.archived.FromDatetime(BEGAN)
 
@@ -265,6 +271,15 @@ TABLE: list[tuple[str, Callable[[Case], None], Layer | None, str, bool]] = [
     ("model_failed", model_fails, Layer.MODEL, "did not accept the key (HTTP 401)", True),
     ("model_failed", retrying, Layer.MODEL, "2 times in a row, last at", False),
     ("fallback", fallback, Layer.MODEL, "fallback model answers since", False),
+    (
+        "tools_forbidden", forbidden, None,
+        "The owner of the machine that has hand shell forbids these tools there, so the model is "
+        "not offered them: bash, write.", False,
+    ),
+    (
+        "call_error", failed_call("error", "daemon", "POLICY_FORBIDS"), Layer.DAEMON,
+        "did not run, at 2027-01-15 08:00:00Z: the policy of the machine's owner forbids it", False,
+    ),
     ("person", person, None, "waits for a person since 2027-01-15 08:00:00Z", False),
     ("parked", parked, Layer.HARNESS, "3 tries at driving it made no progress", True),
     ("parked", parked_with_progress, Layer.HARNESS, "20 tries at driving it in a row failed", True),
@@ -395,6 +410,26 @@ def test_a_healthy_session_is_told_to_be_one() -> None:
     ]
     told = report(case.info, case.found())
     assert (told["healthy"], told["next"]) == (True, [])
+
+
+@pytest.mark.parametrize("row", TABLE, ids=[f"{n}-{row[0]}" for n, row in enumerate(TABLE)])
+def test_that_nothing_is_wrong_is_never_said_beside_something_to_do(row: tuple[Any, ...]) -> None:
+    case = Case()
+    row[1](case)
+    lines = text(case.found()).splitlines()
+    todo = [line for line in lines if line.startswith("What to do: ")]
+    assert todo, "it always says what to do"
+    asks = any(not line.startswith("What to do: nothing") for line in todo)
+    assert ("Nothing is wrong." in lines) is not asks
+
+
+def test_tools_that_the_owner_forbids_no_more_are_not_told_of() -> None:
+    case = Case()
+    forbidden(case)
+    case.log.add("user.message", said("again"), source=OPERATOR)
+    assert "tools_forbidden" in {each.kind for each in case.found()}, "in a later turn too"
+    case.log.add("context.tools", {"hand": "shell", "type": "process", "tools": []})
+    assert "tools_forbidden" not in {each.kind for each in case.found()}
 
 
 def test_what_went_wrong_in_an_earlier_turn_is_no_reason_for_this_one() -> None:

@@ -10,6 +10,7 @@ import pytest
 from brain.permissions import evaluate
 from brain.tools.names import tool_name
 from brain.tools.offered import context_tools, meant, no_tool, offered, permitted
+from carpal.status import Reason
 from carpal.v1 import hand_pb2
 from tests.brain.logs import LOG_TOOLS, Log
 from tests.pace import SEED
@@ -94,13 +95,31 @@ def test_what_a_daemon_says_of_a_type_becomes_an_event() -> None:
 
 def test_a_name_that_is_no_tools_is_said_once_it_is_known_what_each_hand_has() -> None:
     log = Log()
-    assert no_tool(log.transcript, "nope") == "", "the hand is asked: nobody knows what it has"
+    assert no_tool(log.transcript, "nope") is None, "the hand is asked: nobody knows what it has"
     log.add("context.tools", told("shell"))
     log.add("context.tools", told("build"))
     said = "there is no tool 'nope'; there are: bash, build__bash"
-    assert no_tool(log.transcript, "nope") == said
+    assert no_tool(log.transcript, "nope") == (said, Reason.TOOL_NOT_FOUND)
     for name in ("bash", "shell__bash", "build__bash", "brain__anything"):
-        assert no_tool(log.transcript, name) == ""
+        assert no_tool(log.transcript, name) is None
+
+
+def test_a_tool_that_a_machines_owner_forbids_is_said_to_be_that_and_not_to_be_none() -> None:
+    info = hand_pb2.HandTypeInfo(type="process", forbidden_tools=["bash", "no name", "bash"])
+    log = Log()
+    log.add("context.tools", context_tools("shell", info))
+    log.add("context.tools", told("build"))
+    for name in ("bash", "shell__bash"):
+        missing = no_tool(log.transcript, name)
+        assert missing == (
+            "the owner of the machine forbids tool 'bash' of hand 'shell'",
+            Reason.POLICY_FORBIDS,
+        )
+    assert no_tool(log.transcript, "build__bash") is None
+    log.add("context.tools", {**told("shell"), "tools": [], "forbidden": 7})
+    missing = no_tool(log.transcript, "bash")
+    assert missing is not None
+    assert missing[1] is Reason.TOOL_NOT_FOUND, "what is no list forbids nothing"
 
 
 def test_what_is_offered_follows_the_log_however_often_it_was_asked_before() -> None:

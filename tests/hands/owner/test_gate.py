@@ -169,6 +169,8 @@ async def test_what_is_not_allowed_is_not_offered(owner: Owner) -> None:
     async with owner.place() as place:
         (kind,) = (await place.service.describe(pb.DescribeRequest())).types
         assert {tool.name for tool in kind.tools} == {"bash", "read"}
+        assert {"write", "edit"} <= set(kind.forbidden_tools), "it is said that they are not"
+        assert not {"bash", "read"} & set(kind.forbidden_tools)
         owner.says('types = ["container"]')
         assert not (await place.service.describe(pb.DescribeRequest())).types
 
