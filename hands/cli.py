@@ -23,6 +23,7 @@ from hands.commands.owner import audit, stop
 from hands.commands.types import call, new
 from hands.commands.units import units
 from hands.conformance.cli import check
+from hands.systemd.noted import meant
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +128,7 @@ def run(  # noqa: PLR0917 - click passes by name
     from hands import app
 
     logs.setup(json=log_json)  # what the settings say of it comes with them
+    state_dir, config_file = meant(state_dir, config_file)
     flags = {
         "state_dir": state_dir,
         "hands_max": hands_max,
@@ -149,14 +151,21 @@ def run(  # noqa: PLR0917 - click passes by name
 def status(state_dir: Path | None, config_file: Path | None, *, as_json: bool) -> int:
     """Say whether the daemon here is linked, to which brain and since when, and why if not.
 
-    Asks the daemon itself, over its local socket. Exit code 0 when it is linked, else 3.
+    And which hands it has: each with its type, its sessions and what it is at. Asks the daemon
+    itself, over its local socket. Exit code 0 when it is linked, else 3.
     """
     from hands.files import HandFiles
     from hands.local import asking
     from hands.local import status as shown
+    from hands.local.waiting import hands_of, named
 
-    row = asking.ask(HandFiles(settings_of(state_dir, config_file).state_dir).folder)
-    click.echo(json.dumps(row) if as_json else shown.text(row))
+    folder = HandFiles(settings_of(state_dir, config_file).state_dir).folder
+    row = asking.ask(folder)
+    there = hands_of(asking.ask(folder, "/hands"))
+    if as_json:
+        click.echo(json.dumps({**row, "hands_there": there}))
+    else:
+        click.echo("\n".join([shown.text(row), *(f"  {named(each)}" for each in there)]))
     return 0 if shown.is_linked(row) else Unreachable.exit_code
 
 

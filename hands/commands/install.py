@@ -5,10 +5,12 @@ from pathlib import Path
 
 import click
 
+from carpal import logs
 from carpal.durations import duration
 from carpal.errors import refuse
 from carpal.status import Reason
 from hands.commands.options import CONFIG, STATE, settings_of
+from hands.systemd.noted import meant
 
 _UNITS = click.option(
     "--unit-dir",
@@ -44,6 +46,7 @@ def install(  # noqa: PLR0917 - click passes by name
 
     if state_dir is None and user and os.geteuid() != 0:
         state_dir = unit.STATE
+    state_dir, config_file = meant(state_dir, config_file)
     settings = settings_of(state_dir, config_file)
     state = settings.state_dir.absolute()
     if user:
@@ -88,6 +91,7 @@ def uninstall(  # noqa: PLR0917 - click passes by name
     from hands.systemd.systemctl import Systemd
     from hands.systemd.uninstall import Uninstall
 
+    logs.setup(level="error")  # what it does is said; which types were left out is not asked
     limit = duration(timeout, "--timeout").total_seconds()
     settings = settings_of(state_dir, config_file)
     if not yes:

@@ -7,6 +7,7 @@ import click
 
 from carpal import config
 from carpal.proxy import Way
+from hands.systemd.noted import meant
 
 if TYPE_CHECKING:
     from hands.app import HandConfig
@@ -18,14 +19,18 @@ STATE = click.option(
     help="Where state lives (CARPAL_STATE).",
 )
 CONFIG = click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), help="A TOML file."
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="A TOML file.  [the installed service's, else /etc/carpal/hand.toml]",
 )
 
 
 def settings_of(state_dir: Path | None, config_file: Path | None) -> "HandConfig":
-    """What `carpal hand run` would go by too."""
+    """What the service here goes by, or `carpal hand run` would: see `hands.systemd.noted`."""
     from hands.app import HandConfig
 
+    state_dir, config_file = meant(state_dir, config_file)
     return config.load(HandConfig, "hand", {"state_dir": state_dir}, config_file)
 
 

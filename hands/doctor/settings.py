@@ -9,10 +9,12 @@ from hands.app import HandConfig
 from hands.doctor.rows import Row, ok, refused, warn
 from hands.doctor.subject import Subject
 from hands.owner import policy_file
+from hands.systemd.noted import meant
 
 
 def read(state_dir: Path | None, config_file: Path | None) -> tuple[HandConfig, Row]:
     """The settings, and how they were had; those of the flags alone when a file is wrong."""
+    state_dir, config_file = meant(state_dir, config_file)
     path = config_file or config.SYSTEM_DIR / "hand.toml"
     flags = {"state_dir": state_dir}
     try:

@@ -47,12 +47,13 @@ def left(rows: Sequence[Mapping[str, Any]]) -> str:
     """Which hands are left, and what they are at."""
     if not rows:
         return "no hand is left: the daemon can be stopped without anybody noticing"
-    named = ", ".join(_named(row) for row in rows[:_NAMED])
+    first = ", ".join(named(row) for row in rows[:_NAMED])
     more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
-    return f"{len(rows)} left: {named}{more}"
+    return f"{len(rows)} left: {first}{more}"
 
 
-def _named(row: Mapping[str, Any]) -> str:
+def named(row: Mapping[str, Any]) -> str:
+    """A row of `GET /hands` for people."""
     calls = len(row["calls"])
     sessions = ", ".join(row["sessions"]) or "no session"
     doing = f"{calls} calls run or wait" if calls else "idle"

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from hands.systemd import noted
+
 NAME = "carpal-hand.service"
 STATE = Path("/var/lib/carpal")
 """The state folder that systemd makes itself, as StateDirectory."""
@@ -45,6 +47,7 @@ def text(unit: Unit) -> str:
         start=_START_LIMIT,
         stop=math.ceil(unit.stop_wait) + _STOP_MORE,
         token=TOKEN,
+        noted=noted.section(unit.state, unit.config),
     )
 
 
@@ -122,7 +125,9 @@ Environment=GRPC_ENABLE_FORK_SUPPORT=0
 
 [Install]
 WantedBy=multi-user.target
-"""
+
+# For the other commands of `carpal hand`, which go by the same.
+{noted}"""
 
 _STATE_DIRECTORY = """\
 # Identity, journal and hands.
@@ -151,7 +156,6 @@ _STRICT = """\
 [Service]
 # Hands: sudo, su, ping with a setuid bit and newuidmap fail; rootless Podman does not start.
 NoNewPrivileges=yes
-RestrictSUIDSGID=yes
 # Hands without a sandbox can write only to their own folder and /tmp; a bound workspace
 # needs a ReadWritePaths= of its own, in another drop-in. And each start of the daemon has its own
 # view of what is mounted: a hand with `disk_bytes`, whose disk the daemon before mounted, does not
@@ -175,5 +179,6 @@ SystemCallArchitectures=native
 # Not here, on purpose: RestrictNamespaces, ProtectProc, ProtectHostname, ProtectKernelTunables and
 # ProtectControlGroups would take the sandbox and the limits away from hands; PrivateDevices and
 # ProtectClock take /dev/kvm, which emulators want; MemoryDenyWriteExecute breaks Node.js, Java and
-# browsers.
+# browsers; RestrictSUIDSGID refuses openat2(), without which a newer bubblewrap (of Debian 13)
+# makes no sandbox, and what it is against has no power under NoNewPrivileges.
 """

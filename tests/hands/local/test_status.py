@@ -50,9 +50,13 @@ async def test_a_linked_daemon_says_to_which_brain_and_since_when_and_the_comman
         assert (row["reason"], row["why"], row["action"]) == (None, None, None)
         assert datetime.fromisoformat(row["certificate_expires"]) > datetime.now(UTC)
         ran = await asyncio.to_thread(carpal, "status", "--json", "--state-dir", str(machine.state))
-        assert (json.loads(ran.stdout), ran.returncode) == (row, 0)
+        said = json.loads(ran.stdout)
+        (there,) = said.pop("hands_there")
+        assert (there["hand_id"], there["type"], there["calls"]) == ("h", "process", [])
+        assert (said, ran.returncode) == (row, 0)
         ran = await asyncio.to_thread(carpal, "status", "--state-dir", str(machine.state))
         assert f"linked to brain-1 at {one.address} since {row['since']}" in ran.stdout
+        assert ran.stdout.splitlines()[1:] == ["  h (process of s, idle)"]
 
 
 async def test_a_daemon_without_a_link_says_since_when_and_why_and_the_command_does_not_succeed(

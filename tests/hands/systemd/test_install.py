@@ -14,11 +14,13 @@ import pytest
 
 from carpal.errors import BadInput, CarpalError
 from carpal.identity import Role
+from hands.commands.options import settings_of
+from hands.doctor import settings as doctor_settings
 from hands.files import HandFiles
 from hands.local import server
 from hands.local.http import Answer
 from hands.systemd import install as work
-from hands.systemd import unit
+from hands.systemd import noted, unit
 from hands.systemd.systemctl import Systemd
 from hands.systemd.unit import Unit
 from tests.hands.place import PATIENCE
@@ -81,6 +83,43 @@ def test_words_that_systemd_would_read_otherwise_reach_the_daemon_as_they_are() 
     assert r'"/srv/50%% \"$$HOME\" x"' in start
     assert '"/etc/a;b.toml"' in start
     assert "StateDirectory" not in settings(unit.text(odd))
+
+
+def test_the_strict_drop_in_leaves_the_sandbox_what_it_needs() -> None:
+    """With RestrictSUIDSGID there is no openat2(), and bubblewrap from 0.11 on makes no sandbox."""
+    said = settings(unit.strict(Unit(("/bin/carpal",))))
+    assert said["NoNewPrivileges"] == "yes"
+    assert not {"RestrictSUIDSGID", "RestrictNamespaces", "ProtectProc"} & said.keys()
+
+
+@pytest.mark.parametrize("config", [None, Path('/etc/my "own".toml')])
+def test_every_command_goes_by_what_the_installed_service_goes_by(
+    tmp_path: Path, config: Path | None
+) -> None:
+    state, other = Path("/srv/50% x"), Path("/srv/other")
+    file = tmp_path / unit.NAME
+    assert noted.meant(None, None, file) == (None, None), "no service"
+    file.write_text(unit.text(Unit(("/bin/carpal",), state, config=config)))
+    assert noted.meant(None, None, file) == (state, config)
+    assert noted.meant(state, None, file) == (state, config)
+    assert noted.meant(other, None, file) == (other, None), "another daemon's"
+    assert noted.meant(None, other, file) == (None, other)
+    file.write_text("[Service]\nExecStart=/bin/true\n[X-Carpal]\nState=no word\n")
+    assert noted.meant(None, None, file) == (None, None)
+
+
+def test_doctor_status_and_the_daemon_itself_find_the_services_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "own.toml"
+    config.write_text("hands_max = 7\n")
+    file = tmp_path / unit.NAME
+    file.write_text(unit.text(Unit(("/bin/carpal",), tmp_path / "state", config=config)))
+    monkeypatch.setattr(noted, "FILE", file)
+    found, row = doctor_settings.read(None, None)
+    assert (found.hands_max, found.state_dir) == (7, tmp_path / "state")
+    assert row.detail == f"read from {config}"
+    assert settings_of(None, None) == found
 
 
 def test_an_older_systemd_gets_a_unit_whose_daemon_makes_no_control_groups() -> None:
