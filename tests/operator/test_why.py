@@ -16,8 +16,7 @@ from carpal.operator.why_words import MODEL_FAILURES, Finding, cause_words
 from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
 from carpal.v1 import types_pb2
-from tests.command import ROOT, Command
-from tests.operator.fakes import House
+from tests.command import ROOT
 from tests.operator.log import BRAIN, OPERATOR, OTHER_BRAIN, Log
 from tests.operator.log import text as said
 
@@ -486,34 +485,3 @@ def test_every_cause_and_every_failure_of_the_model_has_words() -> None:
         assert cause_words(reason)[1], reason
     kinds = {v for k, v in vars(model_kinds).items() if k.isupper() and isinstance(v, str)}
     assert set(MODEL_FAILURES) == kinds - {model_kinds.INTERRUPTED}
-
-
-async def test_the_command_reads_the_log_and_the_fleet_and_answers(
-    house: House, carpal: Command
-) -> None:
-    log = house.sessiond
-    await log.append("sesn_1", "user.message", said(CANARY), source=OPERATOR)
-    await log.append("sesn_1", "session.status_running")
-    request = {"hand_id": "h", "name": "shell", "daemon": "box"}
-    await log.append("sesn_1", "hand.provision_requested", request)
-    await log.append("sesn_1", "session.status_idle", {"stop_reason": {"type": "refusal"}})
-    house.brain.daemons = [pb.DaemonInfo(daemon_id="box", state="quarantined")]
-    async with house.serve_brain() as server:
-        log.lease("brain/brain-1", server.address)
-        people = await carpal("session", "why", "sesn_1")
-        asked = await carpal("session", "why", "sesn_1", "--json")
-    assert people.code == 0, people.stderr
-    assert "the model refused to go on" in people.stdout
-    assert "An operator quarantined daemon box" in people.stdout
-    assert people.stdout.splitlines()[-1].startswith("What to do: ")
-    told = json.loads(asked.stdout)
-    assert (told["session_id"], told["status"], told["healthy"]) == ("sesn_1", "idle", False)
-    assert [each["kind"] for each in told["findings"]] == ["refusal", "daemon_quarantined"]
-    assert CANARY not in people.stdout + asked.stdout
-
-
-async def test_without_a_brain_it_is_told_from_the_log_alone(house: House, carpal: Command) -> None:
-    await house.sessiond.append("sesn_1", "user.message", said(CANARY), source=OPERATOR)
-    house.sessiond.wakes["sesn_1"] = 1
-    ended = await carpal("session", "why", "sesn_1")
-    assert (ended.code, "No brain is live" in ended.stdout) == (0, True)
