@@ -40,6 +40,17 @@ class Cancelled(BaseException):
     """
 
 
+class Blob(str):
+    """The hint of a parameter that is the SHA-256, in hex, of what the session's log has attached.
+
+    `context.blob` gives its bytes, of a type with the capability `mounts`: whichever hand attached
+    it, also one of the session that this one was forked from.
+    """
+
+    __slots__ = ()
+    __carpal_blob__ = True
+
+
 def tool(*, time_limit: float = TIME_LIMIT) -> Callable[[_Method], _Method]:
     """Make a method a tool; `time_limit` is in seconds.
 
@@ -102,6 +113,12 @@ class Context:
         if problem := attachments.problem(len(self.attached), data, name):
             raise ToolError(problem)
         self.attached.append(attachments.keep(self._own, data, media_type, name))
+
+    def blob(self, digest: str) -> bytes:
+        """What a parameter of the hint `Blob` names. Raises ToolError when the log has it not."""
+        if (data := attachments.given(self.folder, digest)) is None:
+            raise ToolError(f"nothing of this session's log is {digest[:80]!r}: name a SHA-256")
+        return data
 
     def event(self, kind: str, data: Mapping[str, Any], event_id: str = "") -> None:
         """Say something unasked, at any time and in any thread: it is in the session's log once.

@@ -1,9 +1,11 @@
-"""What a call of a Python hand type attaches to its result: bounded, and kept beside the hand's.
+"""What a call of a Python hand type attaches to its result, and what it is given of such.
 
-The bytes are in the folder `kept`, named by their digest, until the daemon takes them.
+What it attaches is bounded, and its bytes are in the folder `kept` beside the hand's, named by
+their digest, until the daemon takes them.
 """
 
 import hashlib
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +13,7 @@ COUNT_MAX = 20
 """Of one call."""
 BYTES_MAX = 5 * 1024 * 1024
 """Of one of them."""
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Attached(NamedTuple):
@@ -39,3 +42,11 @@ def keep(beside: Path, data: bytes, media_type: str, name: str) -> Attached:
     kept.mkdir(mode=0o700, exist_ok=True)
     (kept / digest).write_bytes(data)
     return Attached(digest, len(data), media_type, name)
+
+
+def given(folder: Path, digest: str) -> bytes | None:
+    """What the daemon put into the folder because a call names it; None for what is not there."""
+    path = folder / "blobs" / digest
+    if not _DIGEST.fullmatch(digest) or not path.is_file():
+        return None
+    return path.read_bytes()

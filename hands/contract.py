@@ -53,7 +53,11 @@ class Tool:
     name: str
     description: str
     input_schema: Mapping[str, Any]
-    """JSON Schema; held to as far as `hands/inside/schema.py` knows its words."""
+    """JSON Schema; held to as far as `hands/inside/schema.py` knows its words.
+
+    A field of the format `blob` is the SHA-256, in hex, of what the session's log has attached; a
+    type that takes mounts finds it in the workspace, as `blobs/SHA256`, before the call begins.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,8 @@ def of(hint: Any, where: str, depth: int = 0) -> Schema:
         schema = of(arguments[0], where, depth)
         words = [each for each in arguments[1:] if isinstance(each, str)]
         return {**schema, "description": " ".join(words)} if words else schema
+    if getattr(hint, "__carpal_blob__", False):
+        return {"type": "string", "format": "blob"}
     if isinstance(hint, type) and hint in _PLAIN:
         return {"type": _PLAIN[hint]}
     if origin is Literal:

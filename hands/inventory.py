@@ -22,6 +22,7 @@ from hands.counts import Counts
 from hands.journal import HandRow, Journal
 from hands.life import folders
 from hands.life.adoption import Adoption
+from hands.life.fetching import Fetching
 from hands.life.keeper import Keeper
 from hands.life.maker import Maker
 from hands.life.making import Making
@@ -169,6 +170,11 @@ class Inventory:
             self.blobs,
             counts=self.counts,
             unasked=self.unasked,
+            fetching=Fetching(
+                self.types[row.type].describe(),
+                self.blobs,
+                lambda: self.gate.policy.takes("blob"),
+            ),
         )
         self.keepers[row.hand_id] = keeper
         self._tasks[row.hand_id] = self._group.create_task(self._watch(keeper))

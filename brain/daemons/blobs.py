@@ -1,8 +1,9 @@
 """Blobs for daemons, which do not reach sessiond: read and written through this brain.
 
 The log decides what a daemon may see: a session has a hand on it, and to read,
-one of the session's hands there mounts that very blob. Nothing else is open to
-it, however it asks.
+one of the session's hands there mounts that very blob, or a call of the session
+names it that a result of the same log has attached. Nothing else is open to it,
+however it asks.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -20,6 +21,7 @@ from carpal.v1 import session_pb2, session_pb2_grpc, types_pb2
 
 _REQUESTED = "hand.provision_requested"
 _ENDED = ("hand.provision_failed", "hand.lost", "hand.released")
+_CALL, _RESULT = "agent.tool_use", "agent.tool_result"
 _STORE_LIMIT = 10.0
 """Seconds sessiond has for a slice of a log."""
 
@@ -35,11 +37,12 @@ class BlobRelay:
     ) -> AsyncGenerator[pb.ReadBlobResponse, None]:
         """The blob's bytes from an offset on. BLOB_NOT_FOUND unless a hand there mounts it."""
         hands = await self._hands(request.session_id, daemon)
-        if not any(request.digest in _mounted(hand) for hand in hands):
+        open_to_it = any(request.digest in _mounted(hand) for hand in hands)
+        if not open_to_it and not (hands and await self._named(request)):
             raise refuse(
                 Reason.BLOB_NOT_FOUND,
                 f"no hand of session {request.session_id!r} on this daemon mounts "
-                f"the blob {request.digest.hex()}",
+                f"the blob {request.digest.hex()}, and no call names it that a result attached",
                 digest=request.digest.hex(),
             )
         asked = session_pb2.GetBlobRequest(
@@ -90,7 +93,10 @@ class BlobRelay:
         hands: dict[str, dict[str, Any]] = {}
         if await self._workspace(session_id) != daemon.workspace:
             return []
-        async for event in self._events(session_id):
+        request = session_pb2.GetEventsRequest(
+            session_id=session_id, after=0, types=[_REQUESTED, *_ENDED], limit=1000
+        )
+        async for event in self._slices(request):
             data = entry_of(event).data
             hand_id = str(data.get("hand_id"))
             if event.type != _REQUESTED:
@@ -98,6 +104,34 @@ class BlobRelay:
             elif data.get("daemon") == daemon.name:
                 hands[hand_id] = data
         return list(hands.values())
+
+    async def _named(self, request: pb.ReadBlobRequest) -> bool:
+        """Whether a call of the session names a blob that one of its results has attached.
+
+        The call is the newest most often, so the log is read from its end.
+        """
+        named = attached = False
+        digest = request.digest.hex()
+        asked = session_pb2.GetEventsRequest(
+            session_id=request.session_id,
+            types=[_CALL, _RESULT],
+            order=types_pb2.EVENT_ORDER_NEWEST_FIRST,
+            limit=1000,
+        )
+        async for event in self._slices(asked):
+            if digest.encode() not in event.data:
+                continue
+            data = entry_of(event).data
+            if event.type == _CALL:
+                named = named or _holds(data.get("input"), digest)
+            else:
+                told = data.get("attachments")
+                attached = attached or (
+                    isinstance(told, list) and any(_holds(one, f"sha256:{digest}") for one in told)
+                )
+            if named and attached:
+                return True
+        return False
 
     async def _workspace(self, session_id: str) -> str | None:
         asked = session_pb2.GetSessionRequest(session_id=session_id)
@@ -111,17 +145,19 @@ class BlobRelay:
                 raise
             return None
 
-    async def _events(self, session_id: str) -> AsyncIterator[types_pb2.Event]:
-        request = session_pb2.GetEventsRequest(
-            session_id=session_id, after=0, types=[_REQUESTED, *_ENDED], limit=1000
-        )
+    async def _slices(
+        self, request: session_pb2.GetEventsRequest
+    ) -> AsyncIterator[types_pb2.Event]:
         more = True
         while more:
             with rpc_errors("sessiond"):
                 slice_ = await self._sessions.GetEvents(request, timeout=_STORE_LIMIT)
             for event in slice_.events:
                 yield event
-                request.after = event.position
+                if request.order == types_pb2.EVENT_ORDER_NEWEST_FIRST:
+                    request.before = event.position
+                else:
+                    request.after = event.position
             more = slice_.more
 
 
@@ -129,3 +165,8 @@ def _mounted(hand: dict[str, Any]) -> set[bytes]:
     """Digests of the blobs that a hand's request names."""
     digests = (digest_of(str(source)) for source, _ in hand.get("resources") or ())
     return {digest for digest in digests if digest}
+
+
+def _holds(given: Any, value: str) -> bool:
+    """Whether it is an object with that value: anyone may have put anything into a log."""
+    return isinstance(given, dict) and value in given.values()

@@ -234,9 +234,10 @@ class OrchestratorServicer:
 
     def ReadBlob(self, request, context):
         """Read a blob through the brain, since daemons do not reach sessiond.
-        Callers: daemon, for a session one of whose hands there mounts it.
+        Callers: daemon, for a session one of whose hands there mounts it, or whose
+        calls name it after a result attached it.
         Idempotent: reads only.
-        mounted by none of its hands there, or gone → NOT_FOUND BLOB_NOT_FOUND → not retry
+        neither, or gone → NOT_FOUND BLOB_NOT_FOUND → not retry
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

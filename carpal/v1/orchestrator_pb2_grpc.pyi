@@ -129,9 +129,10 @@ class OrchestratorStub:
     """
     ReadBlob: _grpc.UnaryStreamMultiCallable[_orchestrator_pb2.ReadBlobRequest, _orchestrator_pb2.ReadBlobResponse]
     """Read a blob through the brain, since daemons do not reach sessiond.
-    Callers: daemon, for a session one of whose hands there mounts it.
+    Callers: daemon, for a session one of whose hands there mounts it, or whose
+    calls name it after a result attached it.
     Idempotent: reads only.
-      mounted by none of its hands there, or gone → NOT_FOUND BLOB_NOT_FOUND → not retry
+      neither, or gone → NOT_FOUND BLOB_NOT_FOUND → not retry
     """
     WriteBlob: _grpc.StreamUnaryMultiCallable[_orchestrator_pb2.WriteBlobRequest, _orchestrator_pb2.WriteBlobResponse]
     """Write a blob through the brain.
@@ -240,9 +241,10 @@ class OrchestratorAsyncStub(OrchestratorStub):
     """
     ReadBlob: _aio.UnaryStreamMultiCallable[_orchestrator_pb2.ReadBlobRequest, _orchestrator_pb2.ReadBlobResponse]  # type: ignore[assignment]
     """Read a blob through the brain, since daemons do not reach sessiond.
-    Callers: daemon, for a session one of whose hands there mounts it.
+    Callers: daemon, for a session one of whose hands there mounts it, or whose
+    calls name it after a result attached it.
     Idempotent: reads only.
-      mounted by none of its hands there, or gone → NOT_FOUND BLOB_NOT_FOUND → not retry
+      neither, or gone → NOT_FOUND BLOB_NOT_FOUND → not retry
     """
     WriteBlob: _aio.StreamUnaryMultiCallable[_orchestrator_pb2.WriteBlobRequest, _orchestrator_pb2.WriteBlobResponse]  # type: ignore[assignment]
     """Write a blob through the brain.
@@ -414,9 +416,10 @@ class OrchestratorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_orchestrator_pb2.ReadBlobResponse], _abc.AsyncIterator[_orchestrator_pb2.ReadBlobResponse]]:
         """Read a blob through the brain, since daemons do not reach sessiond.
-        Callers: daemon, for a session one of whose hands there mounts it.
+        Callers: daemon, for a session one of whose hands there mounts it, or whose
+        calls name it after a result attached it.
         Idempotent: reads only.
-          mounted by none of its hands there, or gone → NOT_FOUND BLOB_NOT_FOUND → not retry
+          neither, or gone → NOT_FOUND BLOB_NOT_FOUND → not retry
         """
 
     @_abc_1.abstractmethod

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from hands import computer
-from hands.api import Context, HandType, ToolError, tool
+from hands.api import Blob, Context, HandType, ToolError, tool
 from hands.emulator import screen, states
 from hands.emulator.keys import Button, buttons
 
@@ -58,7 +58,7 @@ class Emulator(HandType):
         if why := self.probe():
             raise ToolError(why)
         self._folder = context.folder
-        self._states = context.folder / "states"
+        self._kept = context.folder / "blobs"
         self._file = Path(cartridge)
         if not self._file.is_absolute():
             self._file = self._mounted(cartridge)
@@ -132,16 +132,22 @@ class Emulator(HandType):
         data = states.packed(self._console.save())
         context.attach(data, states.MEDIA_TYPE, f"frame-{self._console.frame}.state")
         digest = context.attached[-1].digest
-        self._states.mkdir(exist_ok=True)
-        (self._states / digest).write_bytes(data)
+        self._kept.mkdir(exist_ok=True)
+        (self._kept / digest).write_bytes(data)
         return f"Saved the state at {self._now}: {digest}"
 
     @tool()
     def load_state(
-        self, state: Annotated[str, "What save_state named, or the path of a mounted state."]
+        self,
+        state: Annotated[Blob, "What save_state named, or the path of a mounted state."],
+        context: Context,
     ) -> str:
         """Go on from a saved state, of this session or of one that it was forked from."""
-        self._console.load(states.unpacked(self._state(state)))
+        if _DIGEST.fullmatch(state):
+            data = context.blob(state)
+        else:
+            data = _read(self._mounted(state), states.SIZE_MAX, "state")
+        self._console.load(states.unpacked(data))
         return f"Loaded the state. It is {self._now}."
 
     @tool()
@@ -183,11 +189,6 @@ class Emulator(HandType):
             except ToolError as error:
                 raise ToolError(f"{self._file.name}: {error}") from None
         return self._machine
-
-    def _state(self, named: str) -> bytes:
-        kept = self._states / named
-        path = kept if _DIGEST.fullmatch(named) and kept.is_file() else self._mounted(named)
-        return _read(path, states.SIZE_MAX, "state")
 
     def _mounted(self, path: str) -> Path:
         """Raises ToolError for a path that leads out of the hand's folder."""

@@ -35,6 +35,7 @@ from hands.counts import Counts
 from hands.inside.deadline import Deadline
 from hands.journal import HandRow, Journal
 from hands.life import kept, saving
+from hands.life.fetching import Fetching
 from hands.life.kept import Keeping
 from hands.life.remains import RESISTS, Remains
 from hands.life.running import Running
@@ -63,9 +64,11 @@ class Keeper:
         *,
         counts: Counts,
         unasked: Unasked,
+        fetching: Fetching,
     ) -> None:
         """`remains` kills what a dead hand leaves behind; changed files go to `blobs`."""
         self._unasked = unasked
+        self._fetching = fetching
         self.hand_id = row.hand_id
         self.open: dict[str, Running] = {}
         """Calls without a result, in order."""
@@ -228,7 +231,11 @@ class Keeper:
             if running.result is not None:
                 continue  # cancelled in line
             try:
-                await self._pump(running)
+                if running.call is not None:
+                    sessions = self._journal.sessions_of(self.hand_id)
+                    await self._fetching.before(self._hand, running.call, sessions)
+                if running.result is None:  # not cancelled meanwhile
+                    await self._pump(running)
             except HandLost:
                 return
             except sqlite3.Error:
@@ -288,6 +295,7 @@ class Keeper:
             await ended.put()
         if running.result is None:  # no release settled it meanwhile
             self._settle(running, ended.result)
+        self._fetching.gave(result)
         if ended.any:
             await asyncio.to_thread(ended.clear)
 

@@ -96,10 +96,14 @@ class Policy:
         if not all(_below(path, self.folders) for path in (given, real)):
             raise self._forbids("folders", f"{field} {given!r}", self.folders)
 
+    def takes(self, kind: str) -> bool:
+        """Whether such a source may come into a hand."""
+        return self.mounts is None or kind in self.mounts
+
     def check_mounts(self, mounts: Iterable[Mount]) -> None:
         """Their kinds, and where repositories come from."""
         for index, mount in enumerate(mounts):
-            if self.mounts is not None and mount.kind not in self.mounts:
+            if not self.takes(mount.kind):
                 raise self._forbids("mounts", f"mounts[{index}], a {mount.kind}:", self.mounts)
             if mount.kind == "git" and self.hosts is not None:
                 (rule,) = parse([{"host": urlsplit(mount.source).netloc}], "mounts")

@@ -11,7 +11,7 @@ from tests.world import World
 DATA = b"".join(b"line %d\n" % number for number in range(100_000))
 
 
-async def _put(stub: "session_pb2_grpc.SessionAsyncStub", data: bytes) -> str:
+async def put(stub: "session_pb2_grpc.SessionAsyncStub", data: bytes) -> str:
     info = types_pb2.BlobInfo(digest=hashlib.sha256(data).digest(), size=len(data))
     call = stub.PutBlob(timeout=SECONDS)
     for offset in range(0, len(data), 200_000):
@@ -30,7 +30,7 @@ async def test_what_a_session_mounts_is_in_its_hand_before_its_first_call(whole:
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
         tar.addfile(tarfile.TarInfo("empty"))
     async with whole.sessions() as stub:
-        blob, packed = await _put(stub, DATA), await _put(stub, archive.getvalue())
+        blob, packed = await put(stub, DATA), await put(stub, archive.getvalue())
     resources = ((f"blob:{blob}", "in/data"), (f"tar:{packed}", "."), ("text:hello", "note"))
     task = "$ tail -n 1 in/data; cat note; ls"
     async with session(whole, task, resources=resources) as made:

@@ -92,6 +92,38 @@ async def test_a_daemon_reads_no_blob_that_none_of_the_sessions_hands_on_it_moun
     assert (await _refused(elsewhere)).reason is Reason.BLOB_NOT_FOUND
 
 
+async def _calls(driven: Stage, **given: Any) -> None:
+    call = {"name": "load", "input": given, "hand_id": "hand_1"}
+    await driven.driver.append(New("agent.tool_use", call))
+
+
+async def _attached(driven: Stage, blob: Any) -> None:
+    attached = [7, {"blob": blob, "media_type": "a/b", "size": len(DATA), "name": "x"}]
+    await driven.driver.append(New("agent.tool_result", {"attachments": attached}))
+
+
+async def test_a_daemon_reads_what_a_result_attached_once_a_call_names_it(
+    driven: Stage, at: Brain
+) -> None:
+    await _put(driven)
+    asked = {"hand_id": "hand_1", "type": "process", "daemon": "d1", "resources": []}
+    await driven.driver.append(New("hand.provision_requested", asked))
+    await _calls(driven, state=DIGEST.hex())
+    assert (await _refused(_read(at))).reason is Reason.BLOB_NOT_FOUND, "nothing attached it"
+    await _attached(driven, f"sha256:{DIGEST.hex()}")
+    assert await _read(at, offset=5) == DATA[5:]
+    assert (await _refused(_read(at, name="d2"))).reason is Reason.BLOB_NOT_FOUND
+
+
+async def test_a_daemon_reads_nothing_attached_that_no_call_names(driven: Stage, at: Brain) -> None:
+    await _put(driven)
+    asked = {"hand_id": "hand_1", "type": "process", "daemon": "d1", "resources": []}
+    await driven.driver.append(New("hand.provision_requested", asked))
+    await _attached(driven, f"sha256:{DIGEST.hex()}")
+    await _calls(driven, text=f"not {DIGEST.hex()} alone")
+    assert (await _refused(_read(at))).reason is Reason.BLOB_NOT_FOUND
+
+
 async def test_a_daemon_reads_nothing_any_more_once_the_hand_ended(
     driven: Stage, at: Brain
 ) -> None:

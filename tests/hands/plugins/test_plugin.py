@@ -14,6 +14,8 @@ from carpal.hand_mark import mark
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from hands.inside import tree
+from hands.owner.gate import Gate
+from hands.owner.policy_file import PolicyFile
 from tests.hands.life.test_mounts import Kept
 from tests.hands.place import PATIENCE, open_place, until
 from tests.hands.plugins.written import Plugins
@@ -270,3 +272,55 @@ async def test_what_a_session_mounts_is_in_its_folder_before_its_first_call_and_
         saved = await keeper.save("s", "save-1")
         with tarfile.open(fileobj=io.BytesIO(blobs.blobs[saved.digest])) as tar:
             assert {each.lstrip("./") for each in tar.getnames()} >= {"in/blob", "text"}
+
+
+TAKER = """
+from hands.api import Blob
+class It(HandType):
+    'Takes what was given.'
+    capabilities = ('mounts',)
+
+    @tool()
+    def give(self, text: str, context: Context) -> str:
+        'Gives it.'
+        context.attach(text.encode(), 'text/plain', 'it')
+        return context.attached[0].digest
+
+    @tool()
+    def take(self, what: Blob, context: Context) -> str:
+        'Takes it.'
+        return context.blob(what).decode()
+"""
+
+
+async def test_what_one_hand_attached_another_takes_by_its_digest(
+    plugins: Plugins, tmp_path: Path
+) -> None:
+    blobs, more = Kept(), {"it": plugins.write("it", TAKER)}
+    async with open_place(tmp_path / "state", more=more, blobs=blobs) as place:
+        one, other = await place.hand(type="it"), await place.hand(type="it")
+        digest = (await place.run(one, "give", text="of one")).content
+        for _ in range(2):
+            assert (await place.run(other, "take", what=digest)).content == "of one"
+        reads = len(blobs.asked) - 1
+        assert reads == 1, "what is there is not fetched again"
+        for nothing in ("0" * 64, "../x", "x"):
+            result = await place.run(other, "take", what=nothing)
+            assert result.outcome == pb.OUTCOME_ERROR
+            assert "nothing of this session's log is" in result.content
+        assert (await place.run(other, "take", what=digest)).content == "of one"
+
+
+async def test_an_owner_who_lets_no_blob_into_hands_lets_none_in_by_a_call_either(
+    plugins: Plugins, tmp_path: Path
+) -> None:
+    blobs, more = Kept(b"secret"), {"it": plugins.write("it", TAKER)}
+    (digest,) = blobs.blobs
+    policy = tmp_path / "policy.toml"
+    policy.write_text('mounts = ["text"]')
+    gate = Gate(PolicyFile(policy))
+    async with open_place(tmp_path / "state", more=more, blobs=blobs, gate=gate) as place:
+        hand = await place.hand(type="it")
+        result = await place.run(hand, "take", what=digest.hex())
+        assert "nothing of this session's log is" in result.content
+        assert not blobs.asked
