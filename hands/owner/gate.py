@@ -183,12 +183,16 @@ class Gate:
             "control": "yes" if person.take else "no",
         }
         with self.asked("enter", **who):
-            self.policy.check_workspace(person.workspace)
-            self.policy.check_type(person.hand_type)
-            self.policy.check_entry(person.kind)
-            if person.take:
-                self.policy.check_entry("control")
+            self.check_person(person)
             self._write("entered", **who)
+
+    def check_person(self, person: Person) -> None:
+        """Who may be in a hand, as the policy is now. POLICY_FORBIDS."""
+        self.policy.check_workspace(person.workspace)
+        self.policy.check_type(person.hand_type)
+        self.policy.check_entry(person.kind)
+        if person.take:
+            self.policy.check_entry("control")
 
     def note(self, what: str, **facts: Any) -> None:
         """Something happened: the audit has it in a moment."""

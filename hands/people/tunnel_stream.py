@@ -140,9 +140,7 @@ def _because(left: Left) -> str:
 async def _serve(stream: AttachStream, person: _Person, tunnel: Tunnel, gate: Gate) -> Left:
     """Until either end is done. Once it is told that it is over, nobody is in the hand."""
     if not tunnel.connects:
-        while (said := await person.next()) is not None and not said.HasField("end"):
-            pass
-        return Left()
+        return await _stand(person, tunnel)
     try:
         async with tunnel.enter() as inside:
             return await _pump(stream, person, tunnel, inside, gate)
@@ -152,15 +150,39 @@ async def _serve(stream: AttachStream, person: _Person, tunnel: Tunnel, gate: Ga
         return Left(problem=str(error))
 
 
+async def _stand(person: _Person, tunnel: Tunnel) -> Left:
+    """What only stands for its connections: until the person ends it, or the owner does."""
+
+    async def ended() -> None:
+        while (said := await person.next()) is not None and not said.HasField("end"):
+            pass
+
+    tasks = {asyncio.create_task(ended()), asyncio.create_task(tunnel.forbidden.wait())}
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return _forbidden(tunnel) or Left()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+def _forbidden(tunnel: Tunnel) -> Left | None:
+    return Left(problem=tunnel.because, theirs=False) if tunnel.forbidden.is_set() else None
+
+
 async def _pump(
     stream: AttachStream, person: _Person, tunnel: Tunnel, inside: Inside, gate: Gate
 ) -> Left:
     taking = asyncio.create_task(_take(stream, tunnel, inside, gate))
     giving = asyncio.create_task(_give(person, tunnel, inside))
     going = asyncio.create_task(person.gone.wait())
-    tasks = {taking, giving, going}
+    ending = asyncio.create_task(tunnel.forbidden.wait())
+    tasks = {taking, giving, going, ending}
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if forbidden := _forbidden(tunnel):
+            return forbidden
         if taking.done():
             return taking.result()
         if giving.done():

@@ -4,12 +4,13 @@ A tunnel belongs to its link: when that ends, so does it, and with it all that
 the person started. The machine's owner has the last word on who enters.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 
-from carpal.errors import invalid, refuse
+from carpal.errors import CarpalError, invalid, refuse
 from carpal.ids import check_id
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
@@ -32,8 +33,13 @@ _NAME_MAX = 1024
 class Tunnel:
     """One that is open."""
 
-    def __init__(self, opening: pb.TunnelOpen, entrance: Entrance, keeper: Keeper) -> None:
+    def __init__(
+        self, opening: pb.TunnelOpen, entrance: Entrance, keeper: Keeper, person: Person
+    ) -> None:
         self.opening = opening
+        self.person = person
+        self.forbidden = asyncio.Event()
+        """Set once the machine's owner allows it no more; `because` says so."""
         self.because = "its link or the person's command ended"
         """Why it is over, once it is."""
         self.in_bytes = self.out_bytes = 0
@@ -42,6 +48,11 @@ class Tunnel:
         self._keeper = keeper
         self.running: list[str] = []
         """Calls that had begun when it opened."""
+
+    def forbid(self, because: str) -> None:
+        """The person must leave now."""
+        self.because = because
+        self.forbidden.set()
 
     @property
     def connects(self) -> bool:
@@ -60,6 +71,7 @@ class Tunnels:
         """`workspace` is the daemon's own."""
         self.records = Records(inventory.journal)
         self._gate = inventory.gate
+        self._gate.changed.append(lambda _: self._narrow())
         self._hands = inventory
         self._workspace = workspace
         self._open: dict[str, Tunnel] = {}
@@ -70,7 +82,7 @@ class Tunnels:
 
         From its beginning the hand's calls wait, if they take control.
         """
-        keeper, entrance = self._checked(opening)
+        keeper, entrance, person = self._checked(opening)
         tunnel_id = opening.tunnel_id
         about = {
             "tunnel": tunnel_id,
@@ -82,7 +94,7 @@ class Tunnels:
         if not opening.within:
             self._begin(opening)
             log.info("a person entered", extra=about)
-        tunnel = self._open[tunnel_id] = Tunnel(opening, entrance, keeper)
+        tunnel = self._open[tunnel_id] = Tunnel(opening, entrance, keeper, person)
         try:
             with keeper.held() if opening.take else nullcontext(keeper.running) as running:
                 tunnel.running = running
@@ -108,6 +120,15 @@ class Tunnels:
             info.because = self._gate.text(info.because)  # the hand may have said it
         return infos
 
+    def _narrow(self) -> None:
+        """The owner changed their policy: who may not be in a hand any more must leave."""
+        for tunnel in self._open.values():
+            try:
+                self._gate.check_person(tunnel.person)
+            except CarpalError as error:
+                log.info("a person must leave", extra={"tunnel": tunnel.person.tunnel_id})
+                tunnel.forbid(f"the machine's owner ended it: {error.message}")
+
     def _begin(self, opening: pb.TunnelOpen) -> None:
         self.records.begin(
             Record(
@@ -122,7 +143,7 @@ class Tunnels:
             )
         )
 
-    def _checked(self, opening: pb.TunnelOpen) -> tuple[Keeper, Entrance]:
+    def _checked(self, opening: pb.TunnelOpen) -> tuple[Keeper, Entrance, Person]:
         tunnel_id = check_id(opening.tunnel_id, "tunnel_id")
         hand_id = check_id(opening.hand_id, "hand_id")
         options = tunnel_options.read(opening.kind, opening.options)
@@ -162,19 +183,18 @@ class Tunnels:
                 f"{len(self._open)} tunnels are open on this daemon, as many as it holds",
                 action="end one",
             )
-        self._gate.enter(
-            Person(
-                operator=opening.operator,
-                workspace=opening.workspace,
-                hand_type=row.type,
-                kind=opening.kind,
-                take=opening.take,
-                hand_id=hand_id,
-                session_id=opening.session_id,
-                tunnel_id=tunnel_id,
-            )
+        person = Person(
+            operator=opening.operator,
+            workspace=opening.workspace,
+            hand_type=row.type,
+            kind=opening.kind,
+            take=opening.take,
+            hand_id=hand_id,
+            session_id=opening.session_id,
+            tunnel_id=tunnel_id,
         )
-        return keeper, entrance
+        self._gate.enter(person)
+        return keeper, entrance, person
 
     def _check_within(self, opening: pb.TunnelOpen) -> None:
         """A connection is part of a forward that the log knows of."""

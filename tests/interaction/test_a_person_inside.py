@@ -276,3 +276,27 @@ async def test_where_the_owner_does_not_say_so_nobody_enters(
         whole.running["daemon"].process.send_signal(signal.SIGHUP)
     assert ended.code == 4, ended
     assert str(policy) in ended.stderr
+
+
+async def test_a_reload_that_changes_nothing_ends_no_shell_and_one_without_the_owners_word_does(
+    whole: World, made: Session, carpal: Command
+) -> None:
+    policy, daemon = whole.state.parent / "policy.toml", whole.running["daemon"].process
+    log = max(whole.state.glob("daemon-*.log"))
+    try:
+        async with typed(carpal, "hand", "shell", made.session_id) as person:
+            await person.prompted()
+            before = len(log.read_text())
+            daemon.send_signal(signal.SIGHUP)
+            async with asyncio.timeout(30 * SCALE):
+                while "reloaded" not in log.read_text()[before:]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            person.type(b"echo still-he''re\r")
+            await person.sees(b"still-here\r\n")
+            policy.write_text('people = ["copy"]\n')
+            daemon.send_signal(signal.SIGHUP)
+            await person.sees(b"the machine's owner ended it: shell by a person is not allowed")
+            assert await person.ends() == 1
+    finally:
+        policy.write_text(f"people = {EVERYBODY}\n")
+        daemon.send_signal(signal.SIGHUP)

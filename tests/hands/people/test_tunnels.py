@@ -11,10 +11,12 @@ import pytest
 
 from brain.daemons.meeting import FAILED, Meeting
 from carpal.errors import CarpalError
+from carpal.identity import Role
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
 from hands.inside import tree
+from hands.owner.audit import Audit
 from hands.owner.audit_files import AuditFiles
 from hands.owner.gate import Gate
 from hands.owner.policy_file import PolicyFile
@@ -22,6 +24,8 @@ from hands.people.tunnel_records import Record
 from tests.hands.fake_brain import Asked, FakeBrain
 from tests.hands.machine import Machine
 from tests.hands.place import PATIENCE, open_place, until
+from tests.hands.test_relink import Linking
+from tests.pki import Pki
 
 FLOOD = "cat /dev/zero"
 
@@ -95,6 +99,44 @@ async def listed(asked: Asked) -> list[hand_pb2.TunnelInfo]:
     """What the daemon has to tell of tunnels."""
     answer = await asked.ask(list_hands=hand_pb2.ListHandsRequest())
     return list(answer.list_hands.tunnels)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    ['people = ["forward"]', 'people = ["shell"]', 'people = ["shell", "control"]\ntypes = []'],
+)
+async def test_whom_the_owner_allows_no_more_is_out_at_once_and_told_why(
+    one: FakeBrain, tmp_path: Path, pki: Pki, kept: str
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('people = ["shell", "forward", "control"]\n')
+    gate = Gate(PolicyFile(policy), Audit(tmp_path))
+    async with open_place(tmp_path / "state", gate=gate) as place:
+        shown = pki.issue(Role.DAEMON, "d", directory=pki.root / "it")
+        async with Linking(place, shown, one).running():
+            asked = await one.link()
+            await asked.provision("h")
+            wish = opening("t1", take=True, options={"command": "echo $$; exec sleep 1000"})
+            stands = opening("t2", kind="forward")
+            async with inside(asked, wish) as shell, inside(asked, stands) as forward:
+                async with asyncio.timeout(PATIENCE):
+                    started = await shell.back.get()
+                assert started is not None
+                policy.write_text(kept)
+                gate.reload()
+                _, _, end = await to_the_end(shell)
+                assert end.problem.startswith("the machine's owner ended it: ")
+                assert str(policy) in end.problem
+                if "forward" not in kept:
+                    assert "owner ended it" in (await to_the_end(forward))[2].problem
+                else:
+                    assert not forward.back.over
+                    await forward.out.put(hand_pb2.TunnelRequest(end=hand_pb2.TunnelEnd()))
+            await until(lambda: tree.find(int(started.data)) is None, "the shell is still there")
+    gate.close()
+    left = [json.loads(text) for _, text in AuditFiles(tmp_path).lines()]
+    [told] = [each for each in left if each["what"] == "left" and each["tunnel"] == "t1"]
+    assert "the machine's owner ended it" in told["because"]
 
 
 async def test_a_person_is_refused_by_what_is_wrong_and_calls_go_on(
