@@ -10,6 +10,7 @@ import pytest
 
 from carpal.operator.why_fleet import NOTICED
 from carpal.v1 import orchestrator_pb2 as pb
+from hands.isolation import cgroups
 from tests.command import Command
 from tests.interaction.play import HELD, SECONDS, let_go, pipes, session, started
 from tests.world import World, world
@@ -68,3 +69,28 @@ async def test_a_link_that_is_down_is_said_and_once_it_is_back_from_when_to_when
         (was,) = [each for each in after["findings"] if each["kind"] == "link_was_down"]
         assert was["since"] < was["until"]
         assert was["text"].startswith("The link of daemon daemon-1 was down from ")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.skipif("memory" not in cgroups.bases(), reason="no control groups for memory")
+async def test_a_hand_whose_command_the_kernel_killed_is_said_to_have_been_out_of_memory(
+    tmp_path: Path,
+) -> None:
+    carpal, box = Command(tmp_path), {"CARPAL_SANDBOX": "required"}
+    eats = f"$ exec python3 -c 'x = b\"x\" * (300 << 20)' # {CANARY}"
+    hand = {"limits": {"memory_bytes": 96 << 20}}
+    async with (
+        world(tmp_path / "state", environ=box) as it,
+        session(it, eats, hand=hand) as made,
+    ):
+        await made.until_type("session.status_idle")
+        [result] = made.data("agent.tool_result")
+        assert (result["outcome"], result["cause"]) == ("error", "out_of_memory"), made.text()
+        said = await told(it, carpal, made.session_id)
+        (call,) = [each for each in said["findings"] if each["kind"] == "call_error"]
+        assert call["layer"] == "hand"
+        assert "of bash on hand shell failed" in call["text"]
+        assert "the hand was out of memory: the kernel killed in it at its limit" in call["text"]
+        assert "limits.memory_bytes" in call["next"]
+        assert call["next"] in said["next"]
