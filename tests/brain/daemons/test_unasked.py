@@ -21,7 +21,9 @@ from tests.hands.place import until
 class Log:
     """Session `s` of workspace `ours`, which has hand `h` of daemon `box`."""
 
-    def __init__(self) -> None:
+    def __init__(self, workspace: str = "ours", **hand: Any) -> None:
+        self.workspace = workspace
+        self.hand = {"hand_id": "h", "name": "shell", "daemon": "box", **hand}
         self.events: list[dict[str, Any]] = []
         self.refusals: list[CarpalError] = []
 
@@ -33,11 +35,13 @@ class Log:
 
     async def GetSession(self, _request: object, **_: float) -> session_pb2.GetSessionResponse:
         """Whose it is."""
-        return session_pb2.GetSessionResponse(session=types_pb2.SessionInfo(workspace="ours"))
+        return session_pb2.GetSessionResponse(
+            session=types_pb2.SessionInfo(workspace=self.workspace)
+        )
 
     async def GetEvents(self, _request: object, **_: float) -> session_pb2.GetEventsResponse:
         """Its hand."""
-        data = json.dumps({"hand_id": "h", "name": "shell", "daemon": "box"}).encode()
+        data = json.dumps(self.hand).encode()
         made = types_pb2.Event(type="hand.provision_requested", data=data)
         return session_pb2.GetEventsResponse(events=[made])
 
@@ -103,3 +107,19 @@ async def test_a_daemon_that_says_nonsense_ends_nothing_and_what_else_it_says_is
     await heard(log, Box(wrong, event("e2", data=b"\xff"), event("e3")))
     assert [each["event_id"] for each in log.events] == ["e1", "e3"]
     assert "at" not in log.events[0]
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        Log(hand_id="another"),
+        Log(daemon="theirs"),
+        Log("another"),
+        Log(hand_id="h2", daemon="theirs"),
+    ],
+    ids=["no such hand", "the hand is another daemon's", "another workspace", "neither"],
+)
+async def test_a_daemon_puts_nothing_in_a_session_whose_hand_it_does_not_have(log: Log) -> None:
+    """Which sessions an event is for is the daemon's word, and so is its hand: the log is asked."""
+    await heard(log, Box(event("e1")))
+    assert log.events == []
