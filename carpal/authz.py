@@ -53,6 +53,7 @@ METHODS: dict[str, frozenset[Role]] = {
     "/carpal.v1.Hand/Events": _BRAIN,
     "/carpal.v1.Hand/Tunnel": _BRAIN,
     "/carpal.v1.Hand/Save": _BRAIN,
+    "/carpal.v1.Hand/ResetUnit": _BRAIN,
     "/carpal.v1.Hand/ListHands": _BRAIN,
     "/carpal.v1.Orchestrator/Wake": _OPERATOR_BRAIN,
     "/carpal.v1.Orchestrator/Connect": _DAEMON,

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator
 
 from carpal import __version__
-from carpal.errors import CarpalError, refuse
+from carpal.errors import CarpalError, invalid, refuse
 from carpal.ids import check_id
 from carpal.link import PROTOCOL_MAX, PROTOCOL_MIN
 from carpal.link_terms import ORPHAN_DEADLINE
@@ -111,6 +111,8 @@ class HandService:
         driver = requests.driver(request.driver, self._workspace)
         hand_id = check_id(request.hand_id, "hand_id")
         config = requests.config(request.config)
+        if request.unit_id:
+            raise invalid("unit_id", "is the daemon's to choose: ask for labels, by config.unit")
         wanted = labels_wanted(config) if having_units(self._type(request.type)) else {}
         order = Order(
             hand_id=hand_id,

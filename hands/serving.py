@@ -75,6 +75,7 @@ class HandServicer(hand_pb2_grpc.HandServicer):
             yield response
 
     Tunnel = not_built
+    ResetUnit = not_built  # the daemon resets by itself
 
     async def Save(
         self, request: pb.SaveRequest, context: Context

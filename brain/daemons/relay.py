@@ -15,7 +15,7 @@ from brain.daemons.hands_at import DAEMON_KEY, one
 from brain.daemons.people import People, first, passed
 from carpal.errors import invalid
 from carpal.link_terms import UNARY
-from carpal.server import Context, caller
+from carpal.server import Context, caller, not_built
 from carpal.v1 import hand_pb2, hand_pb2_grpc
 
 
@@ -46,6 +46,7 @@ class HandRelay(hand_pb2_grpc.HandServicer):
     Events = _relayed("events")
     Save = _relayed("save")
     ListHands = _relayed("list_hands")
+    ResetUnit = not_built  # the daemon's own, of a server on its machine
 
     def __init__(self, fleet: Fleet, people: People) -> None:
         self._fleet = fleet

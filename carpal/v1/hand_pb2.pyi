@@ -241,7 +241,9 @@ class HandTypeInfo(_message.Message):
 
     @_builtins.property
     def units(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnitInfo]:
-        """For things that are not cattle: a phone, a bench."""
+        """For things that are not cattle: a phone, a bench. Of a type that claims
+        `units`; asked for every ten seconds. At most 256, with labels of 64 KiB.
+        """
 
     @_builtins.property
     def forbidden_tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -338,7 +340,9 @@ class UnitInfo(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     unit_id: _builtins.str
     holder: _builtins.str
-    """hand_id of the holder; empty when free."""
+    """hand_id of the holder; empty when free. This, and what follows, the daemon
+    says: a plugin's own server gives ids and labels.
+    """
     healthy: _builtins.bool
     reason: _builtins.str
     @_builtins.property
@@ -490,11 +494,17 @@ class ProvisionRequest(_message.Message):
     MOUNTS_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     ORPHAN_DEADLINE_FIELD_NUMBER: _builtins.int
+    UNIT_ID_FIELD_NUMBER: _builtins.int
     hand_id: _builtins.str
     """Chosen by the caller; never used again."""
     type: _builtins.str
     config: _builtins.bytes
     """JSON that fits the type's config_schema; empty means {}."""
+    unit_id: _builtins.str
+    """The unit that is this hand's alone and was just reset. A daemon says it to the
+    server of a type that claims `units`; who asks a daemon asks for labels, by
+    the config's `unit`.
+    """
     @_builtins.property
     def driver(self) -> Global___Driver: ...
     @_builtins.property
@@ -517,10 +527,11 @@ class ProvisionRequest(_message.Message):
         mounts: _abc.Iterable[Global___Mount] | None = ...,
         limits: Global___Limits | None = ...,
         orphan_deadline: _duration_pb2.Duration | None = ...,
+        unit_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["driver", b"driver", "limits", b"limits", "orphan_deadline", b"orphan_deadline"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "driver", b"driver", "hand_id", b"hand_id", "limits", b"limits", "mounts", b"mounts", "orphan_deadline", b"orphan_deadline", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "driver", b"driver", "hand_id", b"hand_id", "limits", b"limits", "mounts", b"mounts", "orphan_deadline", b"orphan_deadline", "type", b"type", "unit_id", b"unit_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1583,6 +1594,43 @@ class SaveResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
 Global___SaveResponse: _TypeAlias = SaveResponse  # noqa: Y015
+
+@_typing.final
+class ResetUnitRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    UNIT_ID_FIELD_NUMBER: _builtins.int
+    type: _builtins.str
+    unit_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        type: _builtins.str = ...,
+        unit_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["type", b"type", "unit_id", b"unit_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResetUnitRequest: _TypeAlias = ResetUnitRequest  # noqa: Y015
+
+@_typing.final
+class ResetUnitResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResetUnitResponse: _TypeAlias = ResetUnitResponse  # noqa: Y015
 
 @_typing.final
 class ListHandsRequest(_message.Message):

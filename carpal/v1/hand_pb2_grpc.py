@@ -94,6 +94,11 @@ class HandStub:
                 request_serializer=carpal_dot_v1_dot_hand__pb2.SaveRequest.SerializeToString,
                 response_deserializer=carpal_dot_v1_dot_hand__pb2.SaveResponse.FromString,
                 _registered_method=True)
+        self.ResetUnit = channel.unary_unary(
+                '/carpal.v1.Hand/ResetUnit',
+                request_serializer=carpal_dot_v1_dot_hand__pb2.ResetUnitRequest.SerializeToString,
+                response_deserializer=carpal_dot_v1_dot_hand__pb2.ResetUnitResponse.FromString,
+                _registered_method=True)
         self.ListHands = channel.unary_unary(
                 '/carpal.v1.Hand/ListHands',
                 request_serializer=carpal_dot_v1_dot_hand__pb2.ListHandsRequest.SerializeToString,
@@ -268,6 +273,21 @@ class HandServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResetUnit(self, request, context):
+        """Bring a unit to the state in which each hand finds it. A daemon asks it of
+        the server of a type that claims `units`: before it provisions with the
+        unit's id, and once the hand that had it ended. It has a minute, after which
+        the daemon leaves off; a unit whose reset fails is given to no hand until the
+        machine's owner clears it, and is shown with the message.
+        Callers: brain, which no daemon answers (a plugin's own server: the daemon, by its socket).
+        Idempotent: again is no error, also while one that was left still goes on.
+        no such unit → INVALID_ARGUMENT INVALID_FIELD → name it in Describe
+        it cannot be reset → INTERNAL PROVISION_FAILED → mend the unit, and clear it
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListHands(self, request, context):
         """Inventory, for reconciliation.
         Callers: brain.
@@ -340,6 +360,11 @@ def add_HandServicer_to_server(servicer, server):
                     servicer.Save,
                     request_deserializer=carpal_dot_v1_dot_hand__pb2.SaveRequest.FromString,
                     response_serializer=carpal_dot_v1_dot_hand__pb2.SaveResponse.SerializeToString,
+            ),
+            'ResetUnit': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResetUnit,
+                    request_deserializer=carpal_dot_v1_dot_hand__pb2.ResetUnitRequest.FromString,
+                    response_serializer=carpal_dot_v1_dot_hand__pb2.ResetUnitResponse.SerializeToString,
             ),
             'ListHands': grpc.unary_unary_rpc_method_handler(
                     servicer.ListHands,
@@ -671,6 +696,33 @@ class Hand:
             '/carpal.v1.Hand/Save',
             carpal_dot_v1_dot_hand__pb2.SaveRequest.SerializeToString,
             carpal_dot_v1_dot_hand__pb2.SaveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResetUnit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/carpal.v1.Hand/ResetUnit',
+            carpal_dot_v1_dot_hand__pb2.ResetUnitRequest.SerializeToString,
+            carpal_dot_v1_dot_hand__pb2.ResetUnitResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -165,6 +165,17 @@ class HandStub:
       too large, or the hand does not give it → INTERNAL SAVE_FAILED → read the message
       any condition of Orchestrator.WriteBlob → as there → as there
     """
+    ResetUnit: _grpc.UnaryUnaryMultiCallable[_hand_pb2.ResetUnitRequest, _hand_pb2.ResetUnitResponse]
+    """Bring a unit to the state in which each hand finds it. A daemon asks it of
+    the server of a type that claims `units`: before it provisions with the
+    unit's id, and once the hand that had it ended. It has a minute, after which
+    the daemon leaves off; a unit whose reset fails is given to no hand until the
+    machine's owner clears it, and is shown with the message.
+    Callers: brain, which no daemon answers (a plugin's own server: the daemon, by its socket).
+    Idempotent: again is no error, also while one that was left still goes on.
+      no such unit → INVALID_ARGUMENT INVALID_FIELD → name it in Describe
+      it cannot be reset → INTERNAL PROVISION_FAILED → mend the unit, and clear it
+    """
     ListHands: _grpc.UnaryUnaryMultiCallable[_hand_pb2.ListHandsRequest, _hand_pb2.ListHandsResponse]
     """Inventory, for reconciliation.
     Callers: brain.
@@ -290,6 +301,17 @@ class HandAsyncStub(HandStub):
       owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
       too large, or the hand does not give it → INTERNAL SAVE_FAILED → read the message
       any condition of Orchestrator.WriteBlob → as there → as there
+    """
+    ResetUnit: _aio.UnaryUnaryMultiCallable[_hand_pb2.ResetUnitRequest, _hand_pb2.ResetUnitResponse]  # type: ignore[assignment]
+    """Bring a unit to the state in which each hand finds it. A daemon asks it of
+    the server of a type that claims `units`: before it provisions with the
+    unit's id, and once the hand that had it ended. It has a minute, after which
+    the daemon leaves off; a unit whose reset fails is given to no hand until the
+    machine's owner clears it, and is shown with the message.
+    Callers: brain, which no daemon answers (a plugin's own server: the daemon, by its socket).
+    Idempotent: again is no error, also while one that was left still goes on.
+      no such unit → INVALID_ARGUMENT INVALID_FIELD → name it in Describe
+      it cannot be reset → INTERNAL PROVISION_FAILED → mend the unit, and clear it
     """
     ListHands: _aio.UnaryUnaryMultiCallable[_hand_pb2.ListHandsRequest, _hand_pb2.ListHandsResponse]  # type: ignore[assignment]
     """Inventory, for reconciliation.
@@ -485,6 +507,23 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
           owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
           too large, or the hand does not give it → INTERNAL SAVE_FAILED → read the message
           any condition of Orchestrator.WriteBlob → as there → as there
+        """
+
+    @_abc_1.abstractmethod
+    def ResetUnit(
+        self,
+        request: _hand_pb2.ResetUnitRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_hand_pb2.ResetUnitResponse, _abc.Awaitable[_hand_pb2.ResetUnitResponse]]:
+        """Bring a unit to the state in which each hand finds it. A daemon asks it of
+        the server of a type that claims `units`: before it provisions with the
+        unit's id, and once the hand that had it ended. It has a minute, after which
+        the daemon leaves off; a unit whose reset fails is given to no hand until the
+        machine's owner clears it, and is shown with the message.
+        Callers: brain, which no daemon answers (a plugin's own server: the daemon, by its socket).
+        Idempotent: again is no error, also while one that was left still goes on.
+          no such unit → INVALID_ARGUMENT INVALID_FIELD → name it in Describe
+          it cannot be reset → INTERNAL PROVISION_FAILED → mend the unit, and clear it
         """
 
     @_abc_1.abstractmethod

@@ -8,7 +8,7 @@ capability `replay` is told one again: after a restart of the daemon, to attach 
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from carpal.errors import invalid
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from hands.builtin import common, socket_said
+from hands.builtin.kept_units import KeptUnits
 from hands.builtin.socket_hand import SocketHand
 from hands.builtin.socket_server import ANSWER, Server, driver, words
 from hands.contract import (
@@ -32,6 +33,7 @@ from hands.contract import (
     ProvisionFailed,
     Result,
     Tool,
+    Unit,
 )
 from hands.inside.schema import check
 from hands.plugins import told
@@ -39,6 +41,8 @@ from hands.plugins import told
 _START = 5.0
 """Seconds for a server to be there, at the daemon's start: both may be starting."""
 _PROVISION = 300.0
+_RESET = 90.0
+"""Seconds after which a server's reset is cancelled, when the daemon did not do so before."""
 _PROGRESS_MAX = 1000
 _LISTED_MAX = 10_000
 
@@ -56,6 +60,7 @@ class SocketType:
         self._server = Server(path)
         self._told = told.broken(name, "it was not asked what it is yet")
         self._claims: frozenset[str] = frozenset()
+        self._units = KeptUnits(self._ask_for_units)
         self.mend = "mend that first"
         """What to do, at its server, so that it can be used."""
 
@@ -70,6 +75,8 @@ class SocketType:
             self._told = told.broken(self._name, f"{self._server.why(error)}{self._then}")
         except ValueError as error:
             self._told = told.broken(self._name, str(error))
+        if "units" in self._claims:
+            await self._units.open()
 
     def describe(self) -> Description:
         """What it said at the daemon's start; of one that said nothing of use, why."""
@@ -77,12 +84,37 @@ class SocketType:
 
     async def close(self) -> None:
         """Hang up."""
+        await self._units.close()
         await self._server.close()
+
+    def units(self) -> Sequence[Unit]:
+        """Those that it named last."""
+        return self._units.named()
+
+    async def reset(self, unit_id: str) -> None:
+        """Have the server reset one. Raises RuntimeError, in the server's words."""
+        request = pb.ResetUnitRequest(type=self._name, unit_id=unit_id)
+        await self._server.dialled()
+        try:
+            await self._server.stub.ResetUnit(request, timeout=_RESET)
+        except grpc.RpcError as error:
+            raise RuntimeError(self._server.why(error)) from None
+
+    async def _ask_for_units(self) -> Sequence[Unit]:
+        await self._server.dialled()
+        try:
+            said = await self._server.stub.Describe(pb.DescribeRequest(), timeout=ANSWER)
+        except grpc.RpcError as error:
+            raise ValueError(self._server.why(error)) from None
+        return socket_said.units(self._name, said.types)
 
     async def probe(self) -> Health:
         """What its server says now. One that has no Probe is ready when it answers."""
         if self._told.broken:
             return Health(ready=False, broken=True, reason=self._told.unready)
+        if problem := self._units.problem:
+            why = f"which units it has is not known: {problem}"
+            return Health(ready=False, broken=True, reason=why)
         stub = self._server.stub
         await self._server.dialled()
         try:
@@ -113,6 +145,7 @@ class SocketType:
             hand_id=order.hand_id,
             type=self._name,
             config=json.dumps(order.config).encode(),
+            unit_id=order.unit,
         )
         for name, value in order.limits.items():
             setattr(request.limits, name, value if name == "cpus" else int(value))

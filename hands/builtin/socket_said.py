@@ -13,14 +13,24 @@ from pathlib import Path
 import grpc
 
 from carpal.v1 import hand_pb2 as pb
-from hands.contract import LISTS_TOOLS, Attachment, Event, FileChange, Outcome, Output, Result, Tool
-from hands.plugins import told
+from hands.contract import (
+    LISTS_TOOLS,
+    Attachment,
+    Event,
+    FileChange,
+    Outcome,
+    Output,
+    Result,
+    Tool,
+    Unit,
+)
+from hands.plugins import told, told_units
 from hands.plugins.told import Told
 from hands.results import OUTCOMES
 
 DEFAULT_LIMIT = 120.0
 """Seconds a call may take where nobody says otherwise, its tool neither."""
-KNOWN = frozenset({"events", "files", "shell", "visual", "replay", LISTS_TOOLS})
+KNOWN = frozenset({"events", "files", "shell", "units", "visual", "replay", LISTS_TOOLS})
 """Capabilities of a server that mean something to the daemon; others are passed over."""
 _ATTACHMENTS_MAX = 20
 _WORDS_MAX = 255
@@ -52,15 +62,25 @@ def event(said: pb.EventsResponse) -> Event:
         return Event(said.event_id, "", {})
 
 
-def described(name: str, types: Sequence[pb.HandTypeInfo]) -> tuple[Told, frozenset[str]]:
-    """The type of that name, or the only one; and its capabilities. Raises ValueError."""
+def units(name: str, types: Sequence[pb.HandTypeInfo]) -> tuple[Unit, ...]:
+    """The units that the type of that name has now. Raises ValueError."""
+    return told_units.units((each.unit_id, each.labels) for each in _of(name, types).units)
+
+
+def _of(name: str, types: Sequence[pb.HandTypeInfo]) -> pb.HandTypeInfo:
+    """The type of that name, or the only one. Raises ValueError."""
     found = [each for each in types if each.type == name]
     if not found and len(types) == 1:
         found = list(types)
     if not found:
         there = ", ".join(sorted(each.type for each in types)[:9]) or "none"
         raise ValueError(f"it has no hand type {name!r}; it has {there}")
-    info = found[0]
+    return found[0]
+
+
+def described(name: str, types: Sequence[pb.HandTypeInfo]) -> tuple[Told, frozenset[str]]:
+    """The type of that name, or the only one; and its capabilities. Raises ValueError."""
+    info = _of(name, types)
     claimed = frozenset(info.capabilities) & KNOWN
     said = {
         "described": {

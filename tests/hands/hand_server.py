@@ -48,6 +48,7 @@ class Least(hand_pb2_grpc.HandServicer):
     """The five RPCs that are enough; everything else is UNIMPLEMENTED."""
 
     Probe = Claim = Acknowledge = Transfer = Events = Tunnel = Save = ListHands = _unimplemented
+    ResetUnit = _unimplemented
 
     def __init__(self, steps: Steps = echo) -> None:
         self.steps = steps
