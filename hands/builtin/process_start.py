@@ -33,10 +33,10 @@ class Inside:
     host: Sequence[str]
     """The program; `{line}` in it is the line's descriptor."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    readable: Sequence[tuple[Path, str]] = ()
+    """What it needs of the machine, besides its programs."""
     namespaces: bool = False
     """It makes sandboxes of its own."""
-    shm_max: int = bwrap.SHM_MAX
-    """Bytes of memory that its processes share by files."""
 
 
 async def sandboxed(
@@ -72,7 +72,8 @@ async def sandboxed(
         },
         tmp=files / "tmp" if size else None,
         tmp_max=int(min(bwrap.TMP_MAX, memory / 4)),
-        shm_max=int(min(inside.shm_max if inside else bwrap.SHM_MAX, memory / 8)),
+        shm_max=int(min(bwrap.SHM_MAX, memory / 8)),
+        readable=inside.readable if inside else (),
         packages=inside is not None,
         namespaces=inside is not None and inside.namespaces,
     )

@@ -11,12 +11,13 @@ have shells, which people know the meaning of.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from carpal import hand_mark
+from carpal.errors import invalid
 from hands.builtin import common, egress, limited, process_start
 from hands.builtin.bound import bound
 from hands.builtin.plugin import PROVISION_LIMIT, PluginHand, end, make
@@ -51,12 +52,15 @@ class Kind:
     """Seconds that each tool may take."""
     defaults: Mapping[str, float] = field(default_factory=dict)
     """Limits of a hand for which nothing else is asked; those that cannot be kept here are left."""
+    least: Mapping[str, float] = field(default_factory=dict)
+    """What a hand needs for itself: a limit below is refused."""
     unready: Callable[[], str] = lambda: ""
     """Why no hand can be made on this machine, besides for want of a sandbox; asked often."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    readable: Sequence[tuple[Path, str]] = ()
+    """What it needs of the machine, besides its programs."""
     namespaces: bool = False
     """What it runs makes a sandbox of its own, as browsers do."""
-    shm_max: int = bwrap.SHM_MAX
     provision_limit: float = PROVISION_LIMIT
     """Seconds to make a hand."""
 
@@ -101,6 +105,10 @@ class SandboxedType:
         common.checked(self._kind.description.config_schema, order)
         kept = self._sandboxes.enforceable()
         common.check_limits(order, kept, "the daemon may not set them")
+        for name, least in self._kind.least.items():
+            if order.limits.get(name, least) < least:
+                kind = self._kind.description.type
+                raise invalid(f"limits.{name}", f"must be at least {least:g} for a {kind} hand")
         allowed = egress.rules(order.config)
         workspace = bound(order)
         progress("making the sandbox")
@@ -177,8 +185,8 @@ class SandboxedType:
         return Inside(
             (bwrap.hosting_python(), "-P", "-m", "hands.plugins.host", *run),
             {**python, **self._kind.environment},
+            self._kind.readable,
             self._kind.namespaces,
-            self._kind.shm_max,
         )
 
     async def _connect(

@@ -58,6 +58,8 @@ class Sandbox:
     shm_max: int = SHM_MAX
     binds: Sequence[tuple[Path, str]] = ()
     """More folders to write in."""
+    readable: Sequence[tuple[Path, str]] = ()
+    """More of the machine to read, where it is there."""
     packages: bool = False
     """It runs classes of ours, with the daemon's Python packages, as `hosting_python` says."""
     namespaces: bool = False
@@ -113,6 +115,8 @@ def options(box: Sandbox, *, seccomp: int, passwd: int, group: int) -> bytes:
     line += ["--bind", str(box.home), HOME]
     for path, place in box.binds:
         line += ["--bind", str(path), place]
+    for path, place in box.readable:
+        line += [*_folders(Path(place).parent), "--ro-bind-try", str(path), place]
     line += [*_code(box.packages), "--remount-ro", "/", "--chdir", "/", "--clearenv"]
     for name, value in box.environment.items():
         line += ["--setenv", name, value]

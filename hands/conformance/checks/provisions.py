@@ -16,8 +16,8 @@ _READY = 30.0
 """Seconds for a hand to be ready."""
 _GONE = 5.0
 """Seconds for one to be gone."""
-LIMITS = {"memory_bytes": 512 * 2**20, "disk_bytes": 256 * 2**20, "processes": 100, "cpus": 1}
-"""Limits that any hand is of use within."""
+LIMITS = {"memory_bytes": 512 * 2**20, "disk_bytes": 256 * 2**20, "processes": 512, "cpus": 1}
+"""Limits that any hand is of use within; threads are counted as processes."""
 _BAD_ID = "../no"
 _SOONER = "Do what takes long before the first hand is asked for, so that one is ready within 30 s."
 _NO_HAND = (

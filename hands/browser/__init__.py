@@ -1,0 +1,1 @@
+"""A browser as a hand: what runs inside its sandbox."""

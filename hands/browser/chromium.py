@@ -1,0 +1,104 @@
+"""Chromium by Playwright, which has its one door here: how it is started, and that it ended.
+
+Its own sandbox is on: what a page runs is kept from the browser, as the hand is from the machine.
+What it goes to is kept to http and https by a policy of the machine's, which it reads at
+`/etc/chromium/policies` and cannot write.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from playwright.async_api import (
+    BrowserContext,
+    CDPSession,
+    ConsoleMessage,
+    Dialog,
+    Download,
+    Error,
+    Frame,
+    Locator,
+    Page,
+    Playwright,
+    Request,
+    Response,
+    async_playwright,
+)
+from playwright.async_api import TimeoutError as PageTimeout
+
+PROGRAM = "/usr/lib/chromium/chromium"
+"""Debian's, without the script around it, which reads what is this machine's own."""
+START_LIMIT = 60.0
+_END_LIMIT = 2.0
+_ARGUMENTS = (
+    "--disable-gpu",  # there is none inside; to look for one takes a tenth of the start
+    "--disable-auto-reload",  # of a page that failed: it would cut off where one goes next
+)
+__all__ = [
+    "BrowserContext",
+    "CDPSession",
+    "Chromium",
+    "ConsoleMessage",
+    "Dialog",
+    "Download",
+    "Error",
+    "Frame",
+    "Locator",
+    "Page",
+    "PageTimeout",
+    "Request",
+    "Response",
+]
+
+
+class Chromium:
+    """One browser, with one profile."""
+
+    def __init__(self) -> None:
+        self.gone = asyncio.Event()
+        """It ended, and did not have to."""
+        self._playwright: Playwright | None = None
+        self._context: BrowserContext | None = None
+        self._ending = False
+
+    async def start(
+        self, profile: Path, viewport: Mapping[str, int], proxy: str, more: Sequence[str] = ()
+    ) -> BrowserContext:
+        """Start it; one empty page is open then. Raises Error, or what asyncio.timeout does."""
+        async with asyncio.timeout(START_LIMIT):
+            self._playwright = await async_playwright().start()
+            self._context = await self._playwright.chromium.launch_persistent_context(
+                profile,
+                executable_path=PROGRAM,
+                headless=True,
+                chromium_sandbox=True,
+                args=[
+                    *_ARGUMENTS,
+                    f"--proxy-server={proxy}",
+                    "--proxy-bypass-list=<-loopback>",  # what is loopback here is nobody's
+                    *more,
+                ],
+                viewport={"width": viewport["width"], "height": viewport["height"]},
+                accept_downloads=True,
+                handle_sigint=False,
+                handle_sigterm=False,
+                handle_sighup=False,
+                timeout=START_LIMIT * 1000,
+            )
+        self._context.on("close", lambda _: self._closed())
+        return self._context
+
+    async def stop(self) -> None:
+        """End it; what does not end is killed with the hand."""
+        self._ending = True
+        with contextlib.suppress(Error, TimeoutError):
+            async with asyncio.timeout(_END_LIMIT):
+                if self._context:
+                    await self._context.close()
+                if self._playwright:
+                    await self._playwright.stop()
+
+    def _closed(self) -> None:
+        if not self._ending:
+            self.gone.set()

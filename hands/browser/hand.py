@@ -1,0 +1,220 @@
+"""One browser: what its calls do, and what becomes of one whose page hangs, crashes or takes all.
+
+A page that does not answer is closed, and the call says so; the browser goes on. When the browser
+itself ends, the hand is lost: its tabs are gone, and whoever needs one asks for another hand.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hands.api import Context, HandLost, ToolError
+from hands.attachments import BYTES_MAX
+from hands.browser import state
+from hands.browser.acting import Acting
+from hands.browser.chromium import Chromium, Error, Page, PageTimeout
+from hands.browser.downloads import Downloads
+from hands.browser.members import MEMBERS, OFF, TAB_MEMBERS, Member, acknowledged
+from hands.browser.pages import STEP, answers, bounded
+from hands.browser.tabs import Tab, Tabs
+from hands.plugins.hosted import Hosted
+
+VIEWPORT = {"width": 1280, "height": 800}
+PROXY = "http://127.0.0.1:3128"
+"""The relay's, which every hand in a sandbox has."""
+_JPEG = 80
+_ZOOM_MAX = 8.0
+
+
+class Browser(Hosted):
+    """One hand."""
+
+    async def make(self, config: Mapping[str, Any], context: Context) -> str:
+        """Start it."""
+        print("starting the browser", flush=True)  # noqa: T201 - as progress
+        self._viewport = {**VIEWPORT, **config.get("viewport", {})}
+        self._allowed = frozenset(config.get("allow", ()))
+        self._chromium = Chromium()
+        home = Path(os.environ["HOME"])
+        self._downloads = Downloads(context.folder, "downloads" in self._allowed)
+        opened = await self._chromium.start(home / "profile", self._viewport, PROXY)
+        self._tabs = Tabs(
+            opened,
+            accept=config.get("dialogs") == "accept",
+            watch_network="read_network" in self._allowed,
+            download=self._downloads.begun,
+        )
+        self._acting = Acting(self._viewport, context.folder)
+        self._calls = 0
+        self._watching = asyncio.create_task(self._watch())
+        wide, high = self._viewport["width"], self._viewport["height"]
+        off = sorted(OFF - self._allowed)
+        return (
+            f"A browser with one empty tab, {wide}x{high}; http and https only. "
+            "Files to upload are in the workspace. "
+            + (f"Off here: {', '.join(off)}." if off else "")
+        ).strip()
+
+    async def call(self, name: str, given: Mapping[str, Any], context: Context) -> str:
+        """Run a member. The browser may end meanwhile, and the call with it."""
+        self._calls += 1
+        work = asyncio.create_task(self._call(MEMBERS[name], given, context))
+        gone = asyncio.create_task(self._chromium.gone.wait())
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                raise HandLost("the browser ended: its tabs are gone")
+            return work.result()
+        finally:
+            self._calls -= 1
+            for each in (work, gone):
+                each.cancel()
+            await asyncio.wait({work, gone})
+
+    async def release(self) -> None:
+        """End it."""
+        if hasattr(self, "_watching"):
+            self._watching.cancel()
+        if hasattr(self, "_chromium"):
+            await self._chromium.stop()
+
+    async def _watch(self) -> None:
+        """A browser that ends between calls is a lost hand: its process says so by ending."""
+        await self._chromium.gone.wait()
+        if not self._calls:
+            sys.stdout.flush()
+            os._exit(70)
+
+    async def _call(self, member: Member, given: Mapping[str, Any], context: Context) -> str:
+        if member.name in OFF - self._allowed:
+            raise ToolError(f"{member.name} is off in this hand: `allow` in its config turns it on")
+        tab = self._tabs.get(given.get("tab_id", ""))
+        try:
+            if tab is None:
+                raise ToolError(f"there is no tab {given['tab_id'][:40]!r}: list_tabs shows them")
+            text = await self._act(member, tab, given, context)
+        except ToolError as error:
+            raise ToolError("\n".join([str(error), *self._tabs.notices()])) from error
+        lines = [text] if text else []
+        lines += self._tabs.notices()
+        self._tabs.changes += await self._downloads.settled(context)
+        if told := await self._tabs.told(member.name in TAB_MEMBERS):
+            lines.append(told)
+        return "\n".join(lines)
+
+    async def _act(
+        self, member: Member, tab: Tab, given: Mapping[str, Any], context: Context
+    ) -> str:
+        """What it answers. Raises ToolError, for whatever a page did."""
+        if tab.crashed:
+            raise ToolError(await self._over(tab, "crashed"))
+        try:
+            match member.name:
+                case "screenshot":
+                    return await self._screenshot(tab.page, context)
+                case "zoom":
+                    return await self._zoom(tab.page, given["region"], context)
+                case "new_tab":
+                    if len(self._tabs.open) >= state.TABS_MAX:
+                        raise ToolError(f"there are {state.TABS_MAX} tabs: close some")
+                    await self._tabs.new()
+                    return ""
+                case "list_tabs":
+                    return ""
+                case "switch_tab":
+                    self._tabs.active = tab.tab_id
+                    async with bounded():
+                        await tab.page.bring_to_front()
+                    return ""
+                case "close_tab":
+                    if not await self._tabs.close(tab):
+                        raise HandLost("a page hangs, and its tab cannot be closed")
+                    return ""
+                case name:
+                    said = await self._acting.of(name)(tab, given)
+                    return said if said is not None else acknowledged(member, given)
+        except PageTimeout as error:
+            raise ToolError(await self._slow(member, tab, error)) from error
+        except Error as error:
+            raise ToolError(await self._failed(tab, error)) from error
+
+    async def _slow(self, member: Member, tab: Tab, error: Error) -> str:
+        """What is said of a step that took too long; a page that answers nothing is closed."""
+        if tab.crashed:
+            return await self._over(tab, "crashed")
+        if not await answers(tab.page):
+            return await self._over(tab, "does not answer: its scripts run without end")
+        if member.name == "navigate":
+            return "the server did not answer in time; the tab is where it was"
+        if member.name == "screenshot":
+            return "the page could not be drawn in time; try again, or read_page"
+        return f"{_reason(error)}; read_page or a screenshot shows how the page is now"
+
+    async def _failed(self, tab: Tab, error: Error) -> str:
+        text = error.message
+        if tab.crashed or "crashed" in text:
+            return await self._over(tab, "crashed")
+        if tab.page.is_closed():
+            return f"tab {tab.tab_id} is closed: list_tabs shows those that are open"
+        return _reason(error)
+
+    async def _over(self, tab: Tab, what: str) -> str:
+        """Close a tab that is of no more use. Raises HandLost when even that fails."""
+        url = state.one_line(tab.page.url, 200)
+        if not await self._tabs.close(tab):
+            raise HandLost(f"the page {url} {what}, and its tab cannot be closed")
+        memory = "; it may have needed too much memory" if what == "crashed" else ""
+        return (
+            f"the page {url} {what}{memory}. Its tab {tab.tab_id} was closed; the others go on, "
+            f"and {self._tabs.active} is active"
+        )
+
+    async def _screenshot(self, page: Page, context: Context) -> str:
+        async with bounded():
+            data = await page.screenshot(timeout=STEP * 1000, scale="css")
+            if len(data) > BYTES_MAX:
+                data = await page.screenshot(
+                    timeout=STEP * 1000, scale="css", type="jpeg", quality=_JPEG
+                )
+        return _attached(data, "screenshot", context)
+
+    async def _zoom(self, page: Page, region: list[int], context: Context) -> str:
+        left, top, right, bottom = region
+        wide, high = self._viewport["width"], self._viewport["height"]
+        if not (0 <= left < right <= wide and 0 <= top < bottom <= high):
+            raise ToolError(f"region is no part [x0, y0, x1, y1] of the viewport, {wide}x{high}")
+        scale = min(wide / (right - left), high / (bottom - top), _ZOOM_MAX)
+        clip = {"x": left, "y": top, "width": right - left, "height": bottom - top, "scale": scale}
+        async with bounded():
+            scrolled = await page.evaluate("[window.scrollX, window.scrollY]")
+            clip["x"] += scrolled[0]
+            clip["y"] += scrolled[1]
+            session = await page.context.new_cdp_session(page)
+            try:
+                given = {"format": "png", "clip": clip}
+                answer = await session.send("Page.captureScreenshot", given)
+            finally:
+                with contextlib.suppress(Error):
+                    await session.detach()
+        import base64
+
+        return _attached(base64.b64decode(answer["data"]), "zoom", context)
+
+
+def _attached(data: bytes, name: str, context: Context) -> str:
+    kind = "image/jpeg" if data.startswith(b"\xff\xd8\xff") else "image/png"
+    context.attach(data, kind, f"{name}.{kind.rpartition('/')[2]}")
+    return f"[{kind}, {len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()}: attached]"
+
+
+def _reason(error: Error) -> str:
+    """What the browser says, for the model: its first line, and what it waited for last."""
+    first, _, rest = error.message.partition("\nCall log:")
+    waited = [line.strip(" -\t") for line in rest.splitlines() if line.strip(" -\t")]
+    last = f" ({state.one_line(waited[-1], 200)})" if waited else ""
+    return f"it could not be done: {state.one_line(first.partition(': ')[2] or first, 300)}{last}"

@@ -1,0 +1,61 @@
+"""What a result says of the browser's tabs, and of what happened besides what was asked. Pure.
+
+`browser_state` is a line of JSON at the end of a result's text: the Messages API has a block of
+that shape, which the brain makes of it, and other models read it as it is.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+TABS_MAX = 25
+"""The Messages API takes a hundred; so many would need more memory than hands have."""
+BEGINS = '[browser_state {"tabs":'
+_ALL_MAX = 24 * 1024
+"""Bytes of the line: the end of a result is never cut that far."""
+_TITLE, _URL = 200, 2048
+_DIALOGS_MAX = 3
+_MESSAGE_MAX = 200
+
+Json = dict[str, Any]
+
+
+def line(tabs: Sequence[Json], changes: Sequence[Json]) -> str:
+    """The line. Titles and URLs are the page's: they are cut so that all of it has room."""
+    for share in (1, 4, 16, 64):
+        shown = [
+            {
+                **each,
+                "title": one_line(each["title"], _TITLE // share),
+                "url": one_line(each["url"], _URL // share),
+            }
+            for each in tabs
+        ]
+        told: Json = {"tabs": shown}
+        if changes:
+            told["state_changes"] = [
+                {**each, "url": one_line(each["url"], _URL // share)} if "url" in each else each
+                for each in changes[-50:]
+            ]
+        text = json.dumps(told, separators=(",", ":"), ensure_ascii=True)
+        if len(text) <= _ALL_MAX:
+            break
+    return f"[browser_state {text}]"
+
+
+def dialogs(seen: Sequence[tuple[str, str, str]]) -> list[str]:
+    """A line for each dialog a page showed, `(kind, message, what was done)`, of many a number."""
+    told = []
+    for kind, message, done in seen[:_DIALOGS_MAX]:
+        article = "An" if kind[:1] in "aeiou" else "A"
+        quoted = f" {json.dumps(one_line(message, _MESSAGE_MAX), ensure_ascii=False)}"
+        told.append(f"{article} {kind} dialog{quoted if message else ''} was {done}.")
+    if len(seen) > _DIALOGS_MAX:
+        told.append(f"{len(seen) - _DIALOGS_MAX} more dialogs were {seen[-1][2]}.")
+    return told
+
+
+def one_line(text: str, most: int) -> str:
+    """What a page says, on one line."""
+    shown = "".join(each if each.isprintable() else " " for each in text)
+    return shown if len(shown) <= most else shown[: max(0, most - 1)] + "…"

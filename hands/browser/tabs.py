@@ -1,0 +1,256 @@
+"""The tabs of one browser: who they are, what became of them, and what pages do unasked."""
+
+import asyncio
+import contextlib
+import itertools
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hands.browser import addresses, state
+from hands.browser.chromium import (
+    BrowserContext,
+    CDPSession,
+    ConsoleMessage,
+    Dialog,
+    Download,
+    Error,
+    Frame,
+    Page,
+    Request,
+    Response,
+)
+
+CLOSE_LIMIT = 5.0
+"""Seconds for a tab to close: one whose page hangs takes half of one."""
+_TITLE_LIMIT = 1.0
+_LINES = 500
+"""Lines of a console, and requests, that are kept of each tab."""
+_LINE_MAX = 500
+_NOT_ALLOWED = (
+    "Not allowed to load local resource: ",
+    "Not allowed to navigate top frame to data URL: ",
+)
+
+Json = dict[str, Any]
+
+
+@dataclass(eq=False)
+class Tab:
+    """One of them."""
+
+    tab_id: str
+    page: Page
+    title: str = ""
+    stale: bool = True
+    """Its title may have changed."""
+    crashed: bool = False
+    session: CDPSession | None = None
+    """What the browser itself is told of it, past its page."""
+    console: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
+    network: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
+
+
+class Tabs:
+    """All of them."""
+
+    def __init__(
+        self,
+        context: BrowserContext,
+        *,
+        accept: bool,
+        watch_network: bool,
+        download: Callable[[Download], None],
+    ) -> None:
+        """`accept` is the answer to dialogs; `watch_network` when requests are to be listed."""
+        self._context = context
+        self._accept = accept
+        self._watch_network = watch_network
+        self._download = download
+        self._numbers = itertools.count(1)
+        self.open: dict[str, Tab] = {}
+        self.active = ""
+        self.changes: list[Json] = []
+        """Tabs opened and downloads since the last time that was told."""
+        self.dialogs: list[tuple[str, str, str]] = []
+        self.refused: list[str] = []
+        """Where pages went that may not be gone to."""
+        self._asked: set[asyncio.Task[None]] = set()
+        self._told: tuple[Any, ...] = ()
+        context.on("page", self._new_page)
+        for page in context.pages:
+            self._opened(page)
+        self.changes.clear()
+
+    def get(self, tab_id: str = "") -> Tab | None:
+        """The tab of that id, or the active one."""
+        return self.open.get(tab_id or self.active)
+
+    async def new(self) -> Tab:
+        """Open one, which is the active one then. Raises Error."""
+        page = await self._context.new_page()
+        tab = self._opened(page)
+        self.active = tab.tab_id
+        return tab
+
+    async def close(self, tab: Tab) -> bool:
+        """Close one; whether it did. There is always another then."""
+        if len(self.open) == 1:
+            await self.new()
+        closed = False
+        with contextlib.suppress(Error, TimeoutError):
+            async with asyncio.timeout(CLOSE_LIMIT):
+                await tab.page.close(run_before_unload=False)
+                closed = True
+        self._gone(tab)
+        return closed
+
+    async def entries(self) -> list[Json]:
+        """As `browser_state` lists them."""
+        stale = [tab for tab in self.open.values() if tab.stale]
+        await asyncio.gather(*(self._title(tab) for tab in stale))
+        return [
+            {
+                "tab_id": tab.tab_id,
+                "title": tab.title,
+                "url": "" if tab.page.url == addresses.BLANK else tab.page.url,
+                **({"active": True} if tab.tab_id == self.active else {}),
+            }
+            for tab in self.open.values()
+        ]
+
+    async def told(self, always: bool) -> str:
+        """The line that says how the tabs are; empty when nothing of that is new."""
+        now = (self.active, *((tab.tab_id, tab.page.url) for tab in self.open.values()))
+        if not (always or self.changes or now != self._told):
+            return ""
+        self._told = now
+        for tab in self.open.values():
+            tab.stale = tab.stale or always
+        entries = await self.entries()
+        changes = [
+            each
+            for each in self.changes
+            if each["type"] != "tab_opened" or each["tab_id"] in self.open
+        ]
+        self.changes.clear()
+        return state.line(entries, changes)
+
+    def notices(self) -> list[str]:
+        """What pages did unasked since it was last told: dialogs, and where they may not go."""
+        lines = state.dialogs(self.dialogs)
+        if self.refused:
+            where = state.one_line(self.refused[0], 200)
+            more = f" (and {len(self.refused) - 1} more)" if len(self.refused) > 1 else ""
+            lines.append(f"A navigation to {where}{more} was refused: {addresses.ONLY}.")
+        self.dialogs.clear()
+        self.refused.clear()
+        return lines
+
+    def _new_page(self, page: Page) -> None:
+        self._opened(page)
+
+    def _opened(self, page: Page) -> Tab:
+        for tab in self.open.values():
+            if tab.page is page:
+                return tab
+        tab = Tab(f"t{next(self._numbers)}", page)
+        self.open[tab.tab_id] = tab
+        self.active = self.active or tab.tab_id
+        self.changes.append({"type": "tab_opened", "tab_id": tab.tab_id})
+        page.on("close", lambda _: self._gone(tab))
+        page.on("crash", lambda _: self._crashed(tab))
+        page.on("console", lambda message: self._said(tab, message))
+        page.on("pageerror", lambda error: self._line(tab.console, f"[error] {error}"))
+        page.on("dialog", self._dialog)
+        page.on("download", self._download)
+        page.on("framenavigated", lambda frame: self._navigated(tab, frame))
+        page.on("requestfailed", lambda request: self._failed(tab, request))
+        self._task(self._follow(tab))
+        if self._watch_network:
+            page.on("response", lambda response: self._answered(tab, response))
+        if len(self.open) > state.TABS_MAX:
+            self._task(self._too_many(tab))
+        return tab
+
+    def _gone(self, tab: Tab) -> None:
+        self.open.pop(tab.tab_id, None)
+        if self.active == tab.tab_id:
+            self.active = next(reversed(self.open), "")
+
+    @staticmethod
+    def _crashed(tab: Tab) -> None:
+        tab.crashed = True
+
+    def _said(self, tab: Tab, message: ConsoleMessage) -> None:
+        self._line(tab.console, f"[{message.type}] {message.text}")
+        if message.text.startswith(_NOT_ALLOWED):
+            self._refuse(message.text.partition(": ")[2])
+
+    async def _follow(self, tab: Tab) -> None:
+        """Hear where it wants to go: of what is refused the page itself says nothing."""
+        with contextlib.suppress(Error):
+            tab.session = session = await self._context.new_cdp_session(tab.page)
+            for event in ("Page.frameRequestedNavigation", "Page.windowOpen"):
+                session.on(event, lambda told: self._wanted(str(told.get("url", ""))))
+            await session.send("Page.enable")
+
+    def _wanted(self, url: str) -> None:
+        if not addresses.allowed(url):
+            self._refuse(url)
+
+    def _navigated(self, tab: Tab, frame: Frame) -> None:
+        if frame.parent_frame is None:
+            tab.stale = True
+
+    def _failed(self, tab: Tab, request: Request) -> None:
+        failure = str(request.failure or "")
+        if addresses.refused(failure):
+            redirects = addresses.allowed(request.url)
+            self._refuse(f"where {request.url} leads" if redirects else request.url)
+        if self._watch_network:
+            self._line(tab.network, f"{request.method} {request.url} failed: {failure}")
+
+    def _refuse(self, url: str) -> None:
+        if len(self.refused) < _LINES and url not in self.refused:
+            self.refused.append(url)
+
+    def _answered(self, tab: Tab, response: Response) -> None:
+        request = response.request
+        kind = response.headers.get("content-type", "").partition(";")[0]
+        took = max(0.0, request.timing["responseStart"])
+        line = f"{request.method} {request.url} {response.status} {kind} {took:.0f} ms"
+        self._line(tab.network, line)
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self._task(self._answer(dialog))
+
+    async def _answer(self, dialog: Dialog) -> None:
+        # One that asks whether to leave the page would keep the browser from all that it is told.
+        accept = self._accept or dialog.type == "beforeunload"
+        if len(self.dialogs) < _LINES:
+            self.dialogs.append(
+                (dialog.type, dialog.message, "accepted" if accept else "dismissed")
+            )
+        with contextlib.suppress(Error):  # its page is gone
+            await (dialog.accept() if accept else dialog.dismiss())
+
+    async def _too_many(self, tab: Tab) -> None:
+        await self.close(tab)
+        self.dialogs.append(("tab", f"there are {state.TABS_MAX} tabs already", "closed"))
+
+    async def _title(self, tab: Tab) -> None:
+        with contextlib.suppress(Error, TimeoutError):
+            async with asyncio.timeout(_TITLE_LIMIT):
+                tab.title = await tab.page.title()
+                tab.stale = False
+
+    def _task(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
+
+    @staticmethod
+    def _line(lines: deque[str], text: str) -> None:
+        lines.append(state.one_line(text, _LINE_MAX))

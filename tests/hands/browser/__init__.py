@@ -1,0 +1,1 @@
+"""Tests of browser hands, by real Chromium and pages on loopback."""

@@ -1,0 +1,113 @@
+"""What docs/reference/browser-hand.md says is so, and the type is held to the contract."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import yaml
+from anthropic.types.beta import BetaBrowserMemberName
+from anthropic.types.beta.beta_browser_click_target import BetaBrowserClickTarget
+from PIL import Image
+from pydantic import TypeAdapter
+
+from hands.browser import members, state
+from hands.builtin.browser import BrowserType
+from hands.inside.schema import check
+from tests.command import ROOT
+from tests.hands.browser.parts import needs_browser
+from tests.hands.browser.place import browsing
+from tests.pace import SCALE
+
+PAGE = ROOT / "docs" / "reference" / "browser-hand.md"
+
+
+def test_the_page_has_every_tool_and_every_field_of_the_config() -> None:
+    page = PAGE.read_text()
+    tools = page.partition("## Tools")[2].partition("## When")[0]
+    rows = re.findall(r"^\|((?: `\w+`,?)+) \|", tools, re.M)
+    assert {each for row in rows for each in re.findall(r"\w+", row)} == members.MEMBERS.keys()
+    config = page.partition("## Configuration")[2].partition("## Tools")[0]
+    schema = BrowserType().describe().config_schema["properties"]
+    assert re.findall(r"^\| `(\w+)` \|", config, re.M) == [
+        *("egress", "allow", "dialogs", "viewport", "workspace")
+    ]
+    assert set(re.findall(r"^\| `(\w+)` \|", config, re.M)) == schema.keys()
+    assert all(f"`{each}`" in config for each in schema["allow"]["items"]["enum"])
+    assert f"{state.TABS_MAX} tabs" in tools
+
+
+def test_the_page_s_config_is_one_and_its_picture_a_screenshot() -> None:
+    page = PAGE.read_text()
+    (snippet,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S)
+    hand = yaml.safe_load(snippet)["hands"]["web"]
+    assert check(BrowserType().describe().config_schema, hand["config"], "config") is None
+    (picture,) = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page)
+    with Image.open(PAGE.parent / picture) as shown:
+        assert shown.size == (640, 400)
+
+
+def test_names_and_inputs_are_those_of_the_toolset_h22() -> None:
+    assert set(get_args(BetaBrowserMemberName)) == members.MEMBERS.keys()
+    from anthropic.types import beta
+
+    for name, member in members.MEMBERS.items():
+        of_the_api = getattr(beta, f"BetaBrowser{name.title().replace('_', '')}Input")
+        theirs = TypeAdapter(of_the_api).json_schema(by_alias=True)
+        assert set(theirs.get("properties", {})) == set(member.schema["properties"]), name
+        assert set(theirs.get("required", ())) == set(member.schema["required"]), name
+
+
+@pytest.mark.parametrize(
+    "target", [{"type": "coordinate", "x": 1, "y": 2}, {"type": "ref", "ref": "e1"}]
+)
+def test_a_target_of_the_toolset_is_one_here(target: dict[str, object]) -> None:
+    TypeAdapter(BetaBrowserClickTarget).validate_python(target)
+    assert check(members.MEMBERS["left_click"].schema, {"target": target}) is None
+
+
+def test_fixed_answers_are_those_of_the_toolset() -> None:
+    from anthropic._data.browser_toolset_members import BROWSER_TOOLSET_MEMBERS
+
+    for name, told in BROWSER_TOOLSET_MEMBERS.items():
+        member = members.MEMBERS[name]
+        assert member.acknowledgement == (told["confirmation"] or ""), name
+        assert (name not in members.OFF) == told["enabled_by_default"], name
+
+
+@needs_browser
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_it_passes_every_check_of_what_it_claims() -> None:
+    told = subprocess.run(
+        [
+            *(sys.executable, "-m", "carpal", "hand", "check", "--type", "browser", "--json"),
+            *("--scale", str(2 * SCALE)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=560 * SCALE,
+        check=False,
+    )
+    lines = [json.loads(line) for line in told.stdout.splitlines()]
+    assert [line for line in lines if line.get("verdict") == "fail"] == []
+    assert told.returncode == 0, told.stderr
+    passed = {line["capability"] for line in lines if line.get("verdict") == "pass"}
+    assert passed == {"contract", "visual"}
+
+
+@needs_browser
+async def test_the_page_s_picture_can_be_taken(tmp_path: Path) -> None:
+    async with browsing(tmp_path, viewport={"width": 640, "height": 400}) as it:
+        await it.go("/form")
+        await it.do("form_input", target=await it.ref("name field"), value="Ada Lovelace")
+        await it.do("form_input", target=await it.ref("colour"), value="Blue")
+        await it.do("form_input", target=await it.ref("gift"), value=True)
+        (picture,) = (await it.result("screenshot")).attachments
+        data = it.blobs.blobs[picture.digest]
+        (tmp_path / "browser.png").write_bytes(data)
+        with Image.open(tmp_path / "browser.png") as shown:
+            assert shown.size == (640, 400)

@@ -1,0 +1,118 @@
+"""Addresses, keys, snapshots and what is told of tabs, without a browser."""
+
+import json
+
+import pytest
+
+from hands.browser import addresses, keys, snapshot, state
+from hands.browser.members import MEMBERS, acknowledged
+
+TREE = """- generic [ref=e1]:
+  - heading "Order" [level=1] [ref=e2]
+  - list [ref=e3]:
+    - listitem [ref=e4]:
+      - link "Elsewhere" [ref=e5] [cursor=pointer]:
+        - /url: /other
+  - searchbox "Search the shop" [ref=e6]
+  - button "Add to cart" [ref=e7]"""
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("example.com", "https://example.com"),
+        ("localhost:8080/x", "https://localhost:8080/x"),
+        ("HTTP://example.com/a?b#c", "HTTP://example.com/a?b#c"),
+        (" reload ", "reload"),
+        ("about:blank", "about:blank"),
+        ("[::1]:80/x", "https://[::1]:80/x"),
+        ("user@host:1/x", "https://user@host:1/x"),
+    ],
+)
+def test_an_address_is_meant_as_people_write_it(given: str, meant: str) -> None:
+    assert addresses.meant(given) == (meant, "")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("file:///etc/passwd", "FILE:/etc/passwd", "data:text/html,x", "javascript:alert(1)"),
+        *("chrome://version", "view-source:http://a", "about:config", "blob:http://a/b", "ftp://a"),
+        *("http://", "https:///x", "http://[", "http://a:99999/", "x" * 3000, ""),
+    ],
+)
+def test_what_is_no_address_of_the_web_is_refused_with_why(given: str) -> None:
+    url, why = addresses.meant(given)
+    assert url == ""
+    assert why
+
+
+def test_keys_are_those_that_models_write() -> None:
+    assert keys.presses("ctrl+shift+a Return") == [["Control", "Shift", "a"], ["Enter"]]
+    assert keys.presses("ctrl++") == [["Control", "+"]]
+    assert keys.presses("+") == [["+"]]
+    assert keys.presses(" ") == [["Space"]]
+    assert keys.presses("BackSpace Page_Down cmd+v é") == [
+        *(["Backspace"], ["PageDown"], ["Control", "v"], ["é"])
+    ]
+    assert keys.modifiers("ctrl+shift") == ["Control", "Shift"]
+    for wrong in ("ctrl+nothing", "Enterr", "ab"):
+        with pytest.raises(ValueError, match="is no key"):
+            keys.presses(wrong)
+    with pytest.raises(ValueError, match="more than"):
+        keys.presses("a " * 300)
+
+
+def test_a_snapshot_is_cut_to_what_was_asked_for() -> None:
+    assert snapshot.cut(TREE) == TREE
+    assert snapshot.cut(TREE, ref="e4") == (
+        '- listitem [ref=e4]:\n  - link "Elsewhere" [ref=e5] [cursor=pointer]:\n    - /url: /other'
+    )
+    assert snapshot.cut(TREE, ref="e9") is None
+    shallow = snapshot.cut(TREE, depth=2)
+    assert shallow is not None
+    assert "Elsewhere" not in shallow
+    assert shallow.endswith("[3 lines deeper than 2 levels are left out]")
+    acted_on = snapshot.cut(TREE, interactive=True)
+    assert acted_on is not None
+    assert [snapshot.ref_of(line) for line in acted_on.splitlines()] == ["e5", "e6", "e7"]
+    long = snapshot.cut("\n".join([f"- text: {'x' * 100}"] * 1000))
+    assert long is not None
+    assert len(long) <= snapshot.CHARACTERS_MAX
+    assert "more lines are left out" in long
+    assert snapshot.cut("") == "(empty)"
+
+
+@pytest.mark.parametrize(
+    ("query", "ref"),
+    [("search bar", "e6"), ("add to cart button", "e7"), ("the title", "e2"), ("elsewhere", "e5")],
+)
+def test_what_fits_some_words_is_found(query: str, ref: str) -> None:
+    assert snapshot.ref_of(snapshot.found(TREE, query).splitlines()[0]) == ref
+
+
+def test_a_line_of_tabs_has_room_whatever_pages_call_themselves() -> None:
+    tabs = [
+        {"tab_id": f"t{n}", "title": "\n[x]" * 1000, "url": "http://a/" + "é" * 5000}
+        for n in range(state.TABS_MAX)
+    ]
+    line = state.line(tabs, [{"type": "download_failed", "download_id": "d", "url": "x" * 9000}])
+    assert len(line) < 32 * 1024
+    assert "\n" not in line
+    assert line.startswith(state.BEGINS)
+    told = json.loads(line.removeprefix("[browser_state ").removesuffix("]"))
+    assert len(told["tabs"]) == state.TABS_MAX
+
+
+def test_many_dialogs_are_few_lines_and_each_is_one_line() -> None:
+    lines = state.dialogs([("confirm", "a\nb\u2028c", "dismissed")] * 9)
+    assert lines[0] == 'A confirm dialog "a b c" was dismissed.'
+    assert lines[-1] == "6 more dialogs were dismissed."
+    assert state.dialogs([("alert", "", "accepted")]) == ["An alert dialog was accepted."]
+
+
+def test_what_was_given_is_never_a_place_for_more() -> None:
+    told = acknowledged(MEMBERS["hold_key"], {"text": "{duration}", "duration": 2.0})
+    assert told == "Held {duration} for 2s."
+    ref = {"target": {"type": "ref", "ref": "e1\n{ref}"}}
+    assert acknowledged(MEMBERS["scroll_to"], ref) == "Scrolled to e1 {ref}."
