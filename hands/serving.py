@@ -9,6 +9,7 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from carpal.process import until_stopped
 from carpal.ready import announce
@@ -21,14 +22,19 @@ from hands.folder_blobs import FolderBlobs
 from hands.inventory import open_inventory
 from hands.journal import Journal
 from hands.journal_file import journal_errors
+from hands.owner.gate import Gate
+from hands.owner.policy_file import PolicyFile
+from hands.people import local_tunnel
 from hands.service import HandService
 
 _NAME = "check"
 _HANDS_MAX = 256
+_POLICY = 'people = ["shell", "copy", "forward", "control"]\n'
+"""Whoever opens the socket may do anything with its hands, and so enter them."""
 
 
 class HandServicer(hand_pb2_grpc.HandServicer):
-    """A `HandService` as a gRPC service; Tunnel, which it has not, is NOT_BUILT."""
+    """A `HandService` as a gRPC service."""
 
     def __init__(self, service: HandService) -> None:
         self.service = service
@@ -74,7 +80,13 @@ class HandServicer(hand_pb2_grpc.HandServicer):
         async for response in self.service.events(request):
             yield response
 
-    Tunnel = not_built
+    async def Tunnel(  # type: ignore[override]  # gRPC takes what writes for itself too
+        self, request_iterator: Any, context: Any
+    ) -> None:
+        await local_tunnel.serve(
+            aiter(request_iterator), context, self.service.tunnels, self.service.gate
+        )
+
     ResetUnit = not_built  # the daemon resets by itself
 
     async def Save(
@@ -113,6 +125,7 @@ async def run(
             boot_id=boot_id(),
             hands_max=_HANDS_MAX,
             blobs=FolderBlobs(state / "blobs"),  # no brain will ever link here
+            gate=Gate(PolicyFile(_policy(state))),
         ) as inventory:
             servicer = HandServicer(HandService(inventory, _NAME, workspace))
             async with serve_locally(
@@ -120,6 +133,13 @@ async def run(
             ):
                 announce(ready_fd, pid=os.getpid())
                 await until_stopped(stop)
+
+
+def _policy(state: Path) -> Path:
+    state.mkdir(parents=True, exist_ok=True)
+    written = state / "policy.toml"
+    written.write_text(_POLICY, encoding="utf-8")
+    return written
 
 
 def _forget(socket: Path) -> None:

@@ -160,6 +160,23 @@ CHANGES: Mapping[str, str] = {
     "no_way_out": "Give the hand a network namespace of its own with nothing in it.",
     "only_what_is_allowed": "Hold each request to the egress rules in a proxy outside of the hand.",
     "owned_by_the_hand": "Run what writes into a bound workspace as the workspace's owner.",
+    # Events.
+    "asked_what_it_says": "Have Events answer what the hand said, or wait, or end without any, at "
+    "any time from its Provision on.",
+    "says_until_it_is_heard": "Keep what a hand said until an EventsRequest acknowledges it, and "
+    "say it in each answer until then.",
+    # A person.
+    "person_in": "Run the command of a `shell` tunnel without a terminal, give its standard output "
+    "as data and its errors as error, and its exit code with the end.",
+    "person_types": "Give what a person sends to the command's standard input, and close that when "
+    "they send `end`.",
+    "copied": "Give a `copy` tunnel's files as an archive that a copy the other way takes, in the "
+    "hand's workspace.",
+    "taken": "Hold the calls that have not begun while a tunnel with `take` is open.",
+    "person_leaves_nothing": "Kill all that a tunnel started, also what left its session, when the "
+    "tunnel's stream ends.",
+    "nobody_in_no_hand": "Look the hand up by hand_id and session_id before anyone is let in, and "
+    "refuse with HAND_NOT_FOUND when there is none.",
     # Visual.
     "screenshot": "Attach the image with its SHA-256, size and media type, and put a text that "
     "says so into content.",

@@ -32,6 +32,12 @@ from carpal.errors import invalid
     metavar="TOOL JSON",
     help="A call that lasts a minute or more, so that it can be cancelled.",
 )
+@click.option(
+    "--says",
+    nargs=2,
+    metavar="TOOL JSON",
+    help="A call that has the hand say something unasked, for a type that claims `events`.",
+)
 @click.option("--only", "capabilities", multiple=True, metavar="CAPABILITY", help="Repeatable.")
 @click.option("--scale", default=1.0, show_default=True, help="How slow the machine is taken.")
 @click.option("--list", "listing", is_flag=True, help="Say the checks; makes none.")
@@ -42,6 +48,7 @@ def check(  # noqa: PLR0917 - click passes each by name
     hand_config: str,
     plain: tuple[str, str] | None,
     long: tuple[str, str] | None,
+    says: tuple[str, str] | None,
     capabilities: tuple[str, ...],
     scale: float,
     listing: bool,
@@ -73,6 +80,8 @@ def check(  # noqa: PLR0917 - click passes each by name
     call = None if plain is None else (plain[0], _object("--call", plain[1]))
     lasting = None if long is None else (long[0], _object("--long", long[1]))
 
+    saying = None if says is None else (says[0], _object("--says", says[1]))
+
     async def make() -> Counter[str]:
         count = Counter[str]()
         async with AsyncExitStack() as held:
@@ -80,7 +89,7 @@ def check(  # noqa: PLR0917 - click passes each by name
             if endpoint is None:
                 own = await held.enter_async_context(open_own(type_name or "", WORKSPACE))
             path = own.socket if endpoint is None and own else socket_of(endpoint or "")
-            found = await subject_at(path, type_name, config, own, call, long=lasting)
+            found = await subject_at(path, type_name, config, own, call, long=lasting, says=saying)
             given.check(found)
             subject = await first(found, scale, lambda text: click.echo(text, err=True))
             judged = await held.enter_async_context(aclosing(verdicts(checks, subject, scale)))

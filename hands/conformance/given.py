@@ -11,7 +11,8 @@ from hands.inside import schema
 
 def check(subject: Subject) -> None:
     """Raises INVALID_FIELD, which names the flag, for a call or a config that cannot be."""
-    for flag, call in (("--call", subject.plain), ("--long", subject.long)):
+    calls = {"--call": subject.plain, "--long": subject.long, "--says": subject.says}
+    for flag, call in calls.items():
         if call is not None:
             _check_call(subject, flag, *call)
     if "claim" not in subject.capabilities:  # else who serves it says so, by the field

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 import grpc
 
-from carpal.verdict import Failed, Skipped, explain, judged
+from carpal.verdict import NOT_BUILT, Failed, Skipped, explain, judged
 from hands.conformance import refusals
 from hands.conformance.bench import open_bench
 from hands.conformance.changes import CHANGES
@@ -43,6 +43,9 @@ async def judge(check: Check, subject: Subject, scale: float = 1.0) -> Verdict:
 def _meant(error: Exception, waits: Waits, seconds: float) -> tuple[str, str]:
     """What was otherwise, and what to change where that is known better than by the check."""
     if isinstance(error, Failed):
+        rpc = "" if error.__context__ is None else waits.rpc_of(error.__context__)
+        if rpc and str(error) == NOT_BUILT:
+            return f"{rpc} {NOT_BUILT}", refusals.change(rpc, grpc.StatusCode.UNIMPLEMENTED)
         return explain(error), error.change
     if isinstance(error, TimeoutError):
         if waits.cut is None:

@@ -49,6 +49,8 @@ class Subject:
     """A tool and an input that do no harm, where the checks know none."""
     long: tuple[str, dict[str, Any]] | None = None
     """A tool and an input that last, where the checks know none."""
+    says: tuple[str, dict[str, Any]] | None = None
+    """A tool and an input that have the hand say something unasked."""
     lacks: frozenset[str] = frozenset()
     """Commands that its hands have not, of those that checks use."""
     described: int = 0
@@ -125,6 +127,7 @@ async def subject_at(
     plain: tuple[str, dict[str, Any]] | None = None,
     *,
     long: tuple[str, dict[str, Any]] | None = None,
+    says: tuple[str, dict[str, Any]] | None = None,
 ) -> Subject:
     """The type of that name, or the only one there. UNREACHABLE when nobody answers."""
     peer = f"the hand server at {path}"
@@ -138,7 +141,7 @@ async def subject_at(
                 health = await stub.Probe(pb.ProbeRequest(type=chosen.type), timeout=_ANSWER)
         except NotBuilt:
             health = None
-    made = Subject(path, chosen, health, config, own, plain, long)
+    made = Subject(path, chosen, health, config, own, plain, long, says)
     return replace(made, described=len(chosen.tools))
 
 

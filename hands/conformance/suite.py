@@ -6,6 +6,7 @@ from carpal.errors import invalid
 from hands.conformance.checks import (
     calls,
     described,
+    events,
     faults,
     files,
     floods,
@@ -15,6 +16,7 @@ from hands.conformance.checks import (
     listed,
     provisions,
     shell,
+    tunnels,
     visual,
 )
 from hands.conformance.group import Check, Group
@@ -32,6 +34,8 @@ _GROUPS: tuple[Group, ...] = (
     files.files,
     isolated.isolated,
     visual.visual,
+    events.events,
+    tunnels.tunnel,
 )
 CHECKS: tuple[Check, ...] = tuple(check for group in _GROUPS for check in group.checks)
 
