@@ -49,6 +49,11 @@ TOKEN_LIFE = timedelta(minutes=5)
     type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),
     help="A brain.toml for its brains: which models they ask.",
 )  # fmt: skip
+@click.option(
+    "--daemon-config", metavar="FILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),
+    help="A hand.toml for its daemon: [sockets] names hand servers of your own.",
+)  # fmt: skip
 @click.option("--lease-term", type=float, metavar="SECONDS", help="Term of the brains' leases.")
 @click.option(
     "--ready-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
@@ -60,6 +65,7 @@ def dev(
     brains: int,
     scripts: tuple[Path, ...],
     brain_config: Path | None,
+    daemon_config: Path | None,
     lease_term: float | None,
     ready_file: Path | None,
 ) -> int:
@@ -77,6 +83,7 @@ def dev(
         practice=bool(scripts) or not (key or brain_config),
         scripts=scripts,
         brain_config=brain_config,
+        daemon_config=daemon_config,
         lease_term=lease_term,
         ready_file=ready_file,
         named=named,
@@ -97,6 +104,8 @@ class Options:
     scripts: tuple[Path, ...] = ()
     brain_config: Path | None = None
     """Settings of the brains."""
+    daemon_config: Path | None = None
+    """Those of the daemon."""
     lease_term: float | None = None
     ready_file: Path | None = None
     named: bool = False
@@ -164,14 +173,16 @@ class Dev:
         # Its token says when and where to dial: without one it would knock before a brain opens.
         self._no_sandbox = await dev_sandbox.none_because(os.environ)
         off = {"CARPAL_SANDBOX": "off"} if self._no_sandbox else {}
+        settings = self.options.daemon_config
         daemon = await self._child(
             *("daemon", "hand", "run", "--token-file", "-"),
+            *(() if settings is None else ("--config", str(settings))),
             stdin=True,
             # It ends its hands itself, so nothing is won by waiting for their calls.
             environ={
                 **_without_keys(),
                 **off,
-                **dev_policy.allowing(self.state, os.environ),
+                **dev_policy.allowing(self.state, os.environ, settings=settings),
                 "CARPAL_STOP_WAIT": "0",
             },
         )

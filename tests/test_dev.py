@@ -15,6 +15,7 @@ import pytest
 from carpal import children
 from tests.command import Command
 from tests.faults import kill_tree
+from tests.hands.hand_server import Least, serving
 from tests.model_endpoint import endpoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -254,3 +255,14 @@ def command_line(pid: int) -> str:
 def named_by(pid: int) -> str:
     """All that may tell whose a process is: a hand in a sandbox has its mark in its environment."""
     return " ".join([command_line(pid), *children.environment_of(pid)])
+
+
+async def test_a_hand_server_that_its_daemons_settings_name_is_a_type_of_its_daemon(
+    tmp_path: Path,
+) -> None:
+    at, settings = tmp_path / "hand.sock", tmp_path / "hand.toml"
+    settings.write_text(f'[sockets]\necho = "{at}"\n')
+    async with serving(at, Least()), dev(tmp_path, "--daemon-config", str(settings)) as up:
+        shown = await up.carpal("fleet", "show", "dev")
+    assert shown.code == 0, shown.stderr
+    assert "echo" in shown.stdout

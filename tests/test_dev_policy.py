@@ -20,3 +20,12 @@ def test_a_policy_that_is_there_takes_its_place(tmp_path: Path) -> None:
     assert allowing(tmp_path, {}, there) == {}
     assert allowing(tmp_path, {"CARPAL_POLICY": "x"}, tmp_path / "none") == {}
     assert not (tmp_path / "policy.toml").exists()
+
+
+def test_a_policy_that_the_daemons_own_settings_name_takes_its_place(tmp_path: Path) -> None:
+    none, settings = tmp_path / "none", tmp_path / "hand.toml"
+    settings.write_text('policy = "/etc/mine.toml"\n')
+    assert allowing(tmp_path, {}, none, settings) == {}
+    for text in ('[sockets]\nledger = "/run/ledger.sock"\n', "nonsense"):
+        settings.write_text(text)
+        assert "CARPAL_POLICY" in allowing(tmp_path, {}, none, settings)

@@ -37,10 +37,10 @@ async def run(*command: str, cwd: Path) -> None:
 
 
 async def passes(page: Path, socket: Path, tmp_path: Path) -> None:
-    """The `check` and the `call` that a README says do what they should."""
+    """The `call` and the `check` of a socket that a page says do what they should."""
     command = Command(tmp_path)
-    lines = [each for each in page.read_text().splitlines() if each.startswith("carpal hand ")]
-    for line in lines:
+    every = page.read_text().splitlines()
+    for line in [each for each in every if each.startswith("carpal hand ") and "unix:" in each]:
         _, *arguments = shlex.split(line)
         arguments = [f"unix://{socket}" if "unix:" in each else each for each in arguments]
         async with command.start(*arguments, "--json") as process, asyncio.timeout(60 * SCALE):

@@ -14,7 +14,6 @@ from tests.hands.place import PATIENCE, open_place
 from tests.hands.test_restart import child
 
 HERE = ROOT / "examples" / "04_a_hand_type_in_node"
-PAGE = ROOT / "docs" / "how-to" / "write-a-hand-type-in-another-language.md"
 DRIVER = pb.Driver(session_id="s", epoch=1, workspace="default")
 
 pytestmark = [
@@ -43,7 +42,6 @@ async def test_the_example_keeps_the_contract(folder: Path, tmp_path: Path) -> N
     socket = tmp_path / "hand.sock"
     async with started(*await command(folder, socket)):
         await passes(HERE / "README.md", socket, tmp_path)
-        await passes(PAGE, socket, tmp_path)
 
 
 async def test_a_call_goes_on_through_the_death_of_the_daemon(folder: Path, tmp_path: Path) -> None:
