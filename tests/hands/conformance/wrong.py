@@ -17,6 +17,8 @@ from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import hand_pb2_grpc
 from hands.conformance.subject import Subject, subject_at
+from hands.owner.gate import Gate
+from hands.owner.policy_file import PolicyFile
 from hands.service import HandService
 from hands.serving import HandServicer
 from tests.hands.place import open_place
@@ -198,7 +200,9 @@ async def serving(kind: type[HandServicer], state: Path) -> AsyncIterator[Path]:
     # Short: a socket's address holds 107 bytes, and the folders of tests are deep.
     with tempfile.TemporaryDirectory(prefix="carpal-") as folder:
         socket = Path(folder) / "socket"
-        async with open_place(state) as place:
+        policy = Path(folder) / "policy.toml"
+        policy.write_text('people = ["shell", "copy", "forward", "control"]\n')
+        async with open_place(state, gate=Gate(PolicyFile(policy))) as place:
             servicer = kind(HandService(place.inventory, "d", WORKSPACE))
             async with serve_locally(
                 socket, lambda server: hand_pb2_grpc.add_HandServicer_to_server(servicer, server)
