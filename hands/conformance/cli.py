@@ -92,6 +92,7 @@ def check(  # noqa: PLR0917 - click passes each by name
             found = await subject_at(path, type_name, config, own, call, long=lasting, says=saying)
             given.check(found)
             subject = await first(found, scale, lambda text: click.echo(text, err=True))
+            given.check_calls(subject)  # with the tools that a hand listed itself
             judged = await held.enter_async_context(aclosing(verdicts(checks, subject, scale)))
             async for verdict in judged:
                 if verdict.verdict == "fail" and (gone := await reach(subject)):

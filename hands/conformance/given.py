@@ -10,13 +10,22 @@ from hands.inside import schema
 
 
 def check(subject: Subject) -> None:
-    """Raises INVALID_FIELD, which names the flag, for a call or a config that cannot be."""
+    """Raises INVALID_FIELD, which names the flag, for a call or a config that cannot be.
+
+    The calls of a type whose hands list their tools themselves are for `check_calls`, later.
+    """
+    if "lists_tools" not in subject.capabilities:
+        check_calls(subject)
+    if "claim" not in subject.capabilities:  # else who serves it says so, by the field
+        _fit(subject.type.config_schema, dict(subject.config), "config", "--hand-config")
+
+
+def check_calls(subject: Subject) -> None:
+    """Raises INVALID_FIELD, which names the flag, for a call that fits no tool."""
     calls = {"--call": subject.plain, "--long": subject.long, "--says": subject.says}
     for flag, call in calls.items():
         if call is not None:
             _check_call(subject, flag, *call)
-    if "claim" not in subject.capabilities:  # else who serves it says so, by the field
-        _fit(subject.type.config_schema, dict(subject.config), "config", "--hand-config")
 
 
 def _check_call(subject: Subject, flag: str, name: str, given: dict[str, Any]) -> None:

@@ -85,7 +85,7 @@ def test_the_statuses_that_mean_that_a_call_did_not_start_are_all_there() -> Non
 def test_the_words_that_it_calls_capabilities_are_those_that_a_daemon_knows() -> None:
     (_, table) = PAGE.split("## 8. What is optional")
     first = [each.split("|")[1] for each in table.splitlines() if each.startswith("| `")]
-    named = {word for each in first for word in re.findall(r"`([a-z]+)`", each)}
+    named = {word for each in first for word in re.findall(r"`([a-z_]+)`", each)}
     assert named == set(socket_said.KNOWN)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from carpal.errors import CarpalError
 from carpal.v1 import hand_pb2 as pb
+from hands.conformance import given
 from hands.conformance.first import first
 from hands.conformance.run import judge
 from hands.conformance.suite import CHECKS
@@ -294,3 +295,20 @@ async def test_a_call_or_a_config_that_cannot_be_is_refused_before_any_hand_is_m
     assert (ended.code, ended.stdout) == (2, "")
     assert says in ended.stderr
     assert not server.hands
+
+
+async def test_a_call_of_a_hand_that_lists_its_tools_itself_is_held_to_them_once_it_is_there(
+    tmp_path: Path,
+) -> None:
+    server = Stops()
+    async with serving(tmp_path / "hand.sock", server):
+        about = await subject(tmp_path / "hand.sock")
+    given.check(about)
+    about.type.capabilities.append("lists_tools")
+    tools = list(about.type.tools)
+    del about.type.tools[:]
+    given.check(about)
+    with pytest.raises(CarpalError, match="--call: 'echo' has no tool 'say'; it has none"):
+        given.check_calls(about)
+    about.type.tools.extend(tools)
+    given.check_calls(about)
