@@ -27,6 +27,8 @@ TAP, LET_GO = 6, 6
 """Frames that a key is down when it is pressed, and then up: games look once a frame or two."""
 FRAMES_PER_SECOND = 60
 _FRAMES_MAX = 6000
+_LOCKED = 60.0
+"""Seconds after which a console is taken to be locked up: most calls take less than one."""
 _AT_ONCE = 30
 """Frames, some milliseconds."""
 _MEMORY, _LENGTH_MAX = 0x10000, 4096
@@ -88,7 +90,7 @@ class Emulator(HandType):
         context.attach(data, "image/png", "zoom.png")
         return f"That part of the screen, {size[0]}x{size[1]} pixels, at {self._now}."
 
-    @tool()
+    @tool(time_limit=_LOCKED)
     async def key(self, text: computer.Keys, repeat: computer.Repeat | None = None) -> str:
         """Press a key or key-combination, such as "a", "Up", "start" or "Right+b".
 
@@ -100,7 +102,7 @@ class Emulator(HandType):
             await self._run(LET_GO)
         return self._told(computer.pressed(text))
 
-    @tool()
+    @tool(time_limit=_LOCKED)
     async def hold_key(self, text: computer.HeldKeys, duration: computer.HoldSeconds) -> str:
         """Hold down a key or key-combination for a specified duration, of 60 frames a second."""
         pressed, seconds = buttons(text), computer.seconds(duration)
@@ -108,13 +110,13 @@ class Emulator(HandType):
         await self._run(1)
         return self._told(computer.held(text, duration))
 
-    @tool()
+    @tool(time_limit=_LOCKED)
     async def wait(self, duration: computer.WaitSeconds) -> str:
         """Wait for a specified duration: let the game go on, 60 frames a second."""
         await self._run(FRAMES_PER_SECOND * computer.seconds(duration))
         return self._told(computer.waited(duration))
 
-    @tool()
+    @tool(time_limit=_LOCKED)
     async def press(
         self,
         buttons: Annotated[list[Button], "Held down together; none lets time pass."],

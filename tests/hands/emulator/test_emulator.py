@@ -18,6 +18,7 @@ from tests.cartridge import GOAL, PRESSES, WON, X, Y, cartridge
 from tests.command import ROOT
 from tests.hands.emulator.conftest import Arcade, Console
 from tests.hands.place import until
+from tests.pace import SCALE
 
 BOOTS = 400
 """Frames that pass before the game begins."""
@@ -259,6 +260,20 @@ async def test_a_cancelled_call_holds_no_button_down_and_the_game_goes_on_from_t
     where = await console.memory(X)
     await console.does("wait", duration=1)
     assert await console.memory(X) == where
+
+
+async def test_a_cartridge_that_locks_the_console_up_takes_its_hand_along_and_no_other(
+    arcade: Arcade, console: Console
+) -> None:
+    image = bytearray(GAME)
+    image[0x150] = 0xD3  # no instruction: a console stops there for good
+    locked = await arcade.console(("cartridge.gb", bytes(image)), cartridge="cartridge.gb")
+    await locked.does("screenshot")
+    result = await locked.call("press", buttons=[], frames=600, limit=2.0 * SCALE)
+    assert result.outcome == pb.OUTCOME_TIMED_OUT
+    assert "the hand is lost" in result.content
+    assert "frame 0" in await console.does("screenshot")
+    await (await arcade.console()).does("wait", duration=1)
 
 
 def test_without_pyboy_the_type_says_what_to_install() -> None:
