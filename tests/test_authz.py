@@ -1,6 +1,8 @@
 """The authorization table covers the contract, and denies what it does not name."""
 
-from carpal.authz import ANYONE, METHODS, allowed
+import pytest
+
+from carpal.authz import ANYONE, METHODS, allowed, open_to_anyone
 from carpal.identity import Role
 from tests.test_contract import FILES, comment_of
 
@@ -24,6 +26,24 @@ def test_what_has_no_row_is_denied_to_every_role() -> None:
     assert not any(allowed("/carpal.v1.Session/DropEverything", role) for role in Role)
 
 
+def test_a_row_without_a_role_lets_nobody_in_on_any_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = "/carpal.v1.Session/GetSession"
+    nobody = frozenset[Role]()
+    # Whichever empty set it is: Python may keep one for all, as it did once.
+    assert not isinstance(ANYONE, frozenset)
+    for row in (nobody, nobody | nobody, frozenset(nobody)):
+        monkeypatch.setitem(METHODS, method, row)
+        assert not open_to_anyone(method)
+        assert not any(allowed(method, role) for role in Role)
+
+
+def test_what_is_open_to_anyone_is_enrolment_and_health_alone() -> None:
+    assert {method for method in METHODS if open_to_anyone(method)} == {
+        *(f"/carpal.v1.Enrollment/{name}" for name in ("Enroll", "Renew", "Diagnose", "Retire")),
+        *(f"/grpc.health.v1.Health/{name}" for name in ("Check", "Watch")),
+    }
+
+
 def test_rows_agree_with_the_callers_named_in_the_contract() -> None:
     for method, file in RPCS.items():
         callers = next(
@@ -31,9 +51,11 @@ def test_rows_agree_with_the_callers_named_in_the_contract() -> None:
             for line in comment_of(file, method.rpartition("/")[2]).splitlines()
             if line.startswith("Callers:")
         )
-        if METHODS[method] is ANYONE:
+        row = METHODS[method]
+        if row is ANYONE:
             assert "anyone" in callers, method
-        for role in METHODS[method]:
+            continue
+        for role in row:
             assert role in callers, f"{method} allows {role}, which its comment does not name"
 
 
