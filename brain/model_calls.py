@@ -17,6 +17,7 @@ from brain.session.model_standing import Choice
 from brain.session.results import not_run
 from brain.session.watch import WatchHub
 from brain.text import canonical
+from brain.tools import toolsets
 from brain.tools.offered import no_tool, permitted
 from carpal import layers
 from carpal.fault_points import point
@@ -213,7 +214,7 @@ class ModelCalls:
             if block["type"] == "tool_use":
                 call_id = new_id("sevt")
                 blocks.append({**block, "id": call_id})
-                called = block["name"].removeprefix(prefix)
+                called = toolsets.called(self._driver.transcript, block).removeprefix(prefix)
                 hand, name, permission = permitted(self._driver.transcript, called)
                 data |= {"name": name, "hand": hand, "input": block["input"]}
                 data["evaluated_permission"] = permission

@@ -15,6 +15,7 @@ from brain.effects import CallModel
 from brain.models import features, media
 from brain.session.transcript import Transcript
 from brain.text import canonical
+from brain.tools import toolsets
 from brain.tools.offered import offered
 
 Json = dict[str, Any]
@@ -45,6 +46,7 @@ def parameters(transcript: Transcript, pieces: list[Piece]) -> Json:
         request["tools"] = tools
     if thinking := agent.get("thinking"):
         request["thinking"] = thinking
+    request = toolsets.fitted(transcript, request)
     fitting = media.without(features.without(request, models.lacks(choice)), models.refused)
     if "cache_control" in models.lacks(choice):
         return fitting

@@ -9,6 +9,7 @@ from typing import Literal
 
 from brain.practice.blocks import Block
 from brain.practice.refusal import Refusal
+from brain.tools import toolsets
 
 
 @dataclass(frozen=True)
@@ -67,27 +68,28 @@ def to_turns(messages: list[Message]) -> list[Turn]:
 
 def _check_calls(turns: list[Turn]) -> None:
     seen: set[str] = set()
-    open_calls: list[str] = []
+    open_calls: dict[str, Block] = {}
     for turn in turns:
         if turn.role == "user":
             _check_results(turn, open_calls)
-            open_calls = []
+            open_calls = {}
             continue
         if turn.blocks[-1]["type"] == "thinking":
             raise Refusal(
                 f"messages.{turn.message}: The final block in an assistant message "
                 "cannot be `thinking`."
             )
-        open_calls = [block["id"] for block in turn.of("tool_use")]
-        for call in open_calls:
+        calls = turn.of("tool_use")
+        open_calls = {block["id"]: block for block in calls}
+        for call in (block["id"] for block in calls):
             if call in seen:
                 raise Refusal(f"messages.{turn.message}: `tool_use` ids must be unique: {call}")
             seen.add(call)
     if open_calls:
-        raise _unanswered(turns[-1].message, open_calls)
+        raise _unanswered(turns[-1].message, list(open_calls))
 
 
-def _check_results(turn: Turn, open_calls: list[str]) -> None:
+def _check_results(turn: Turn, open_calls: dict[str, Block]) -> None:
     """A user turn that follows calls must open with one result for each."""
     answered: list[str] = []
     leading = True
@@ -107,10 +109,27 @@ def _check_results(turn: Turn, open_calls: list[str]) -> None:
                 f"messages.{turn.message}: each tool_use must have a single result. "
                 f"Found multiple `tool_result` blocks with id: {call}"
             )
+        _check_member(block, open_calls[call], f"messages.{turn.message}")
         if leading:
             answered.append(call)
     if missing := [call for call in open_calls if call not in answered]:
         raise _unanswered(turn.message - 1, missing)
+
+
+def _check_member(result: Block, call: Block, site: str) -> None:
+    """The result of a toolset's member is that toolset's, and tells of the tabs where it must."""
+    if result.get("toolset_name") != call.get("toolset_name"):
+        raise Refusal(
+            f"{site}: `toolset_name` of the `tool_result` for {call['id']} must be that of its "
+            "`tool_use`"
+        )
+    content = result.get("content")
+    kinds = [each["type"] for each in content] if isinstance(content, list) else []
+    if kinds.count("browser_state") and (result.get("is_error") or not call.get("toolset_name")):
+        raise Refusal(f"{site}: `browser_state` is not permitted in this `tool_result`")
+    tabs = call.get("toolset_name") and call["name"] in toolsets.TABS
+    if tabs and not result.get("is_error") and kinds != ["browser_state"]:
+        raise Refusal(f"{site}: {call['name']} must be answered by exactly one `browser_state`")
 
 
 def _unanswered(message: int, calls: list[str]) -> Refusal:

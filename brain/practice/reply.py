@@ -8,6 +8,7 @@ import msgspec
 from brain.practice.answer import Answer
 from brain.practice.blocks import Block, signature_of
 from brain.practice.request import CHARACTERS_PER_TOKEN, Conversation
+from brain.tools.toolsets import FAMILY
 
 MODEL = "practice"
 """The model every answer names, whatever was asked for: a log must not say Claude spoke."""
@@ -53,6 +54,7 @@ def _content(answer: Answer, conversation: Conversation) -> list[Block]:
             "name": tool.name,
             "input": tool.input,
             "caller": {"type": "direct"},
+            **({"toolset_name": FAMILY} if tool.name in conversation.members else {}),
         }
         for tool in answer.tools
     ]

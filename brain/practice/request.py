@@ -12,6 +12,7 @@ import msgspec
 from brain.practice.blocks import Block, CacheControl, ToolName, check_block, text_of
 from brain.practice.pairing import Message, Turn, to_turns
 from brain.practice.refusal import Refusal, misfit
+from brain.tools import toolsets
 
 CHARACTERS_PER_TOKEN = 4
 BREAKPOINTS_MAX = 4
@@ -99,6 +100,8 @@ class Conversation:
     system: str
     tools: frozenset[str]
     """Names of the tools it may call; none under `tool_choice: none`."""
+    members: frozenset[str]
+    """Those of them that are members of the browser toolset."""
     thinking: Display
     input_tokens: int
     """An estimate: characters of JSON over four."""
@@ -152,13 +155,14 @@ def _conversation(body: CountBody) -> Conversation:
     messages = [_checked(m, f"messages.{index}") for index, m in enumerate(body.messages)]
     for index, block in enumerate(body.system if isinstance(body.system, list) else ()):
         check_block(block, "system", f"system.{index}")
-    tools = _check_tools(body.tools or [])
+    tools, members = _check_tools(body.tools or [])
     _check_breakpoints(body, messages)
     said = msgspec.json.encode([body.system, body.tools, body.messages]).decode()
     return Conversation(
         turns=to_turns(messages),
         system=text_of(body.system),
         tools=frozenset() if body.tool_choice and body.tool_choice.type == "none" else tools,
+        members=members,
         thinking=_display(body.thinking),
         input_tokens=max(1, len(said) // CHARACTERS_PER_TOKEN),
     )
@@ -184,8 +188,10 @@ def _checked(message: _Message, site: str) -> Message:
     return Message(message.role, blocks)
 
 
-def _check_tools(tools: list[dict[str, Any]]) -> frozenset[str]:
+def _check_tools(tools: list[dict[str, Any]]) -> tuple[frozenset[str], frozenset[str]]:
+    """The names there are, and those of them that are members of the browser toolset."""
     names: list[str] = []
+    members: set[str] = set()
     for index, tool in enumerate(tools):
         kind = tool.get("type") or "custom"
         if kind == "custom":
@@ -195,6 +201,9 @@ def _check_tools(tools: list[dict[str, Any]]) -> frozenset[str]:
                 raise misfit(error, f"tools.{index}.custom") from None
             if checked.input_schema.get("type") != "object":
                 raise Refusal(f"tools.{index}.custom.input_schema.type: Input should be 'object'")
+        elif kind == toolsets.BROWSER:
+            members |= _members(tool, f"tools.{index}.{kind}")
+            continue
         elif _TOOLSETS in str(kind):
             continue
         if not isinstance(tool.get("name"), str):
@@ -203,7 +212,17 @@ def _check_tools(tools: list[dict[str, Any]]) -> frozenset[str]:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise Refusal(f"tools: Tool names must be unique: {twice}")
-    return frozenset(names)
+    return frozenset({*names, *members}), frozenset(members - set(names))
+
+
+def _members(tool: dict[str, Any], site: str) -> set[str]:
+    configs = tool.get("configs") or {}
+    for name, config in configs.items():
+        if name not in toolsets.MEMBERS or not isinstance(config, dict):
+            raise Refusal(f"{site}.configs.{name}: Extra inputs are not permitted")
+    on = {name: name not in toolsets.OFF for name in toolsets.MEMBERS}
+    on |= {name: bool(config.get("enabled", on[name])) for name, config in configs.items()}
+    return {name for name, is_on in on.items() if is_on}
 
 
 def _check_breakpoints(body: CountBody, messages: list[Message]) -> None:

@@ -15,6 +15,7 @@ from brain.offers import forbidden_of, tools_of
 from brain.permissions import Permission, evaluate, is_offered
 from brain.session.transcript import Transcript
 from brain.tools import own as own_tools
+from brain.tools import toolsets
 from brain.tools.names import tool_name
 from brain.tools.own import PREFIX
 from carpal.agent import OWN_HAND
@@ -35,7 +36,7 @@ DEFER_ABOVE = 40
 class _Offer:
     """What was made already, as long as the log says nothing new of agent, hands and tools."""
 
-    at: int
+    at: tuple[int, str]
     by_name: dict[str, tuple[str, Json]] | None = None
     tools: list[Json] | None = None
 
@@ -46,8 +47,9 @@ _offers: WeakKeyDictionary[Transcript, _Offer] = WeakKeyDictionary()
 
 def _offer(transcript: Transcript) -> _Offer:
     offer = _offers.get(transcript)
-    if offer is None or offer.at != transcript.offering:
-        offer = _offers[transcript] = _Offer(transcript.offering)
+    at = transcript.offering, toolsets.hand_of(transcript)
+    if offer is None or offer.at != at:
+        offer = _offers[transcript] = _Offer(at)
     return offer
 
 
@@ -80,7 +82,9 @@ def deferred(transcript: Transcript) -> dict[str, Json]:
     None unless there are more than the agent has offered at once; the default hand's neither,
     unless they alone are.
     """
-    named = _allowed(transcript)
+    # A toolset is one tool, however many members it has.
+    whole = toolsets.hand_of(transcript)
+    named = {name: told for name, told in _allowed(transcript).items() if told[0] != whole}
     said = (transcript.agent.get("tools") or {}).get("defer_above")
     most = said if type(said) is int else DEFER_ABOVE
     if len(named) <= most:
@@ -183,7 +187,7 @@ def _named(transcript: Transcript) -> dict[str, tuple[str, Json]]:
     for hand in transcript.hand_specs:
         for tool in transcript.tools.get(hand, {}).get("tools", ()):
             name = tool_name(transcript, hand, tool["name"])
-            if not name.startswith(PREFIX):
+            if not (name.startswith(PREFIX) or toolsets.is_off(transcript, hand, tool["name"])):
                 named.setdefault(name, (hand, tool))
     return named
 
@@ -207,5 +211,7 @@ def context_tools(hand: str, info: hand_pb2.HandTypeInfo) -> Json:
     INVALID_FIELD when the type is no good.
     """
     told = {"hand": hand, "type": info.type, "tools": tools_of(info)}
+    if toolsets.BROWSER in info.capabilities:
+        told["toolset"] = toolsets.BROWSER
     forbidden = forbidden_of(info)
     return told | ({"forbidden": forbidden} if forbidden else {})

@@ -101,9 +101,12 @@ class Browser(Hosted):
         except ToolError as error:
             raise ToolError("\n".join([str(error), *self._tabs.notices()])) from error
         lines = [text] if text else []
-        lines += self._tabs.notices()
+        if member.name not in TAB_MEMBERS:  # whose whole answer is how the tabs are
+            lines += self._tabs.notices()
         self._tabs.changes += await self._downloads.settled(context)
-        if told := await self._tabs.told(member.name in TAB_MEMBERS):
+        # What a page says of itself in such words is never the last that is said.
+        always = member.name in TAB_MEMBERS or state.BEGINS in text
+        if told := await self._tabs.told(always, opened=member.name == "new_tab"):
             lines.append(told)
         return "\n".join(lines)
 

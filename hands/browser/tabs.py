@@ -120,8 +120,11 @@ class Tabs:
             for tab in self.open.values()
         ]
 
-    async def told(self, always: bool) -> str:
-        """The line that says how the tabs are; empty when nothing of that is new."""
+    async def told(self, always: bool, *, opened: bool = False) -> str:
+        """The line that says how the tabs are; empty when nothing of that is new.
+
+        `opened`: of those that were opened it tells only the active one, and the others later.
+        """
         now = (self.active, *((tab.tab_id, tab.page.url) for tab in self.open.values()))
         if not (always or self.changes or now != self._told):
             return ""
@@ -134,8 +137,11 @@ class Tabs:
             for each in self.changes
             if each["type"] != "tab_opened" or each["tab_id"] in self.open
         ]
-        self.changes.clear()
-        return state.line(entries, changes)
+        later = [
+            each for each in changes if opened and each.get("tab_id", self.active) != self.active
+        ]
+        self.changes[:] = later
+        return state.line(entries, [each for each in changes if each not in later])
 
     def notices(self) -> list[str]:
         """What pages did unasked since it was last told: dialogs, and where they may not go."""

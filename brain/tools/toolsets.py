@@ -1,0 +1,171 @@
+"""Hands whose tools are a toolset that the Messages API knows: one entry, and calls of its members.
+
+A type says so by a capability of the toolset's name. Where the model's provider has it, its tools
+are one entry of the request, a call is a member's, and what the hand says of its tabs becomes the
+API's own block. Where it has not, and for a second such hand, its tools are plain ones, under the
+names that every hand's have. The log is the same: what is here is made of it anew each time. Pure.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from brain.session.transcript import Transcript
+from brain.tools.names import tool_name
+
+Json = dict[str, Any]
+
+BROWSER = "browser_toolset_20260801"
+FEATURE = "tool:browser_toolset"
+"""As a provider's lack of it is known: `brain/models/features.py`."""
+FAMILY = "browser"
+OFF = frozenset({"file_upload", "javascript_exec", "read_console", "read_network"})
+"""Members that the API leaves out unless they are turned on."""
+TABS = frozenset({"new_tab", "list_tabs", "switch_tab", "close_tab"})
+"""Members whose whole answer is the state of the browser."""
+_PICTURES = frozenset({"screenshot", "zoom"})
+MEMBERS = (
+    OFF
+    | TABS
+    | _PICTURES
+    | {
+        *("navigate", "left_click", "right_click", "middle_click", "double_click", "triple_click"),
+        *("hover", "left_click_drag", "left_mouse_down", "left_mouse_up", "mouse_move", "scroll"),
+        *("scroll_to", "type", "key", "hold_key", "form_input", "read_page", "find"),
+        *("get_page_text", "wait"),
+    }
+)
+_BEGINS, _ENDS = "[browser_state {", "}]"
+
+
+def of_hand(transcript: Transcript, hand: str) -> str:
+    """The toolset that a hand's tools are; empty when they are none."""
+    return str(transcript.tools.get(hand, {}).get("toolset") or "")
+
+
+def is_off(transcript: Transcript, hand: str, tool: str) -> bool:
+    """The hand's config does not turn that member on: it is offered to no model."""
+    if of_hand(transcript, hand) != BROWSER or tool not in OFF:
+        return False
+    config = (transcript.hand_specs.get(hand) or {}).get("config")
+    allowed = config.get("allow") if isinstance(config, dict) else None
+    return not isinstance(allowed, list) or tool not in allowed
+
+
+def hand_of(transcript: Transcript) -> str:
+    """The hand that is offered as the toolset; empty when none is."""
+    if not transcript.tools or not transcript.agent.get("model"):
+        return ""
+    lacks = transcript.models.lacks(transcript.models.choice(transcript.agent))
+    if FEATURE in lacks:
+        return ""
+    hands = (hand for hand in transcript.hand_specs if of_hand(transcript, hand) == BROWSER)
+    return next(hands, "")
+
+
+def called(transcript: Transcript, block: Json) -> str:
+    """The name that a `tool_use` means, as every hand's tools are named."""
+    hand = hand_of(transcript) if block.get("toolset_name") == FAMILY else ""
+    name = str(block["name"])
+    return tool_name(transcript, hand, name) if hand else name
+
+
+def fitted(transcript: Transcript, request: Json) -> Json:
+    """The request with that hand's tools as one entry, and their calls and results as members'."""
+    hand = hand_of(transcript)
+    if not hand:
+        return request
+    names = {tool_name(transcript, hand, member): member for member in sorted(MEMBERS)}
+    tools = [tool for tool in request.get("tools", ()) if tool.get("name") not in names]
+    on = {names[each["name"]] for each in request.get("tools", ()) if each.get("name") in names}
+    if on:
+        tools.append(_entry(on))
+    uses: dict[str, str] = {}
+    messages = [_message(message, names, uses) for message in request["messages"]]
+    return {**request, **({"tools": tools} if tools else {}), "messages": messages}
+
+
+def _entry(on: set[str]) -> Json:
+    configs = {
+        member: {"enabled": member in on}
+        for member in sorted(MEMBERS)
+        if (member in on) == (member in OFF)
+    }
+    return {"type": BROWSER, **({"configs": configs} if configs else {})}
+
+
+def _message(message: Json, names: Mapping[str, str], uses: dict[str, str]) -> Json:
+    if not isinstance(message["content"], list):
+        return message
+    blocks = []
+    for block in message["content"]:
+        if block["type"] == "tool_use" and block["name"] in names:
+            uses[block["id"]] = names[block["name"]]
+            member = {"name": names[block["name"]], "toolset_name": FAMILY}
+            blocks.append({**block, **member})
+        elif block["type"] == "tool_result" and block["tool_use_id"] in uses:
+            blocks.append(_result(block, uses[block["tool_use_id"]]))
+        else:
+            blocks.append(block)
+    return {**message, "content": blocks}
+
+
+def _result(block: Json, member: str) -> Json:
+    block = {**block, "toolset_name": FAMILY}
+    content = block.get("content")
+    if block.get("is_error") or not isinstance(content, list):
+        return block
+    shown, state = _parted(content)
+    if member in TABS:
+        # What says nothing of the tabs any more, as one that was cut, is no result of such a call.
+        return {**block, "content": [state]} if state else {**block, "is_error": True}
+    if member in _PICTURES and any(each["type"] == "image" for each in shown):
+        shown = [each for each in shown if not _stands_for_picture(each)]
+    return {**block, "content": [*shown, *([state] if state else [])]}
+
+
+def _parted(content: list[Json]) -> tuple[list[Json], Json | None]:
+    """A result's blocks without the line about the browser, and that as the API's block."""
+    shown: list[Json] = []
+    state: Json | None = None
+    for block in content:
+        if block["type"] != "text":
+            shown.append(block)
+            continue
+        lines = block["text"].split("\n")
+        # A page may say such lines; the hand's own is after them, whatever comes behind that.
+        at = next((n for n in reversed(range(len(lines))) if lines[n].startswith(_BEGINS)), None)
+        if at is not None and (found := _state(lines[at])):
+            state = found
+            del lines[at]
+        if (text := "\n".join(lines)).strip():
+            shown.append({**block, "text": text})
+    return shown, state
+
+
+def _state(line: str) -> Json | None:
+    if not (line.startswith(_BEGINS) and line.endswith(_ENDS)):
+        return None
+    try:
+        told = json.loads(line[len(_BEGINS) - 1 : -1])
+    except (ValueError, RecursionError):
+        return None
+    tabs = told.get("tabs")
+    if not isinstance(tabs, list) or not all(map(_is_tab, tabs)):
+        return None
+    active = [tab for tab in tabs if tab.get("active") is True]
+    if len({tab["tab_id"] for tab in tabs}) < len(tabs) or len(active) != bool(tabs):
+        return None
+    changes = told.get("state_changes")
+    more = {"state_changes": changes} if isinstance(changes, list) and changes else {}
+    return {"type": "browser_state", "tabs": tabs, **more}
+
+
+def _is_tab(tab: Any) -> bool:
+    return isinstance(tab, dict) and all(
+        isinstance(tab.get(name), str) for name in ("tab_id", "title", "url")
+    )
+
+
+def _stands_for_picture(block: Json) -> bool:
+    return block["type"] == "text" and str(block["text"]).startswith("[image/")
