@@ -19,12 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from bench.daemons import resident_kb
+from bench.hands_browser import browsers
 from bench.hands_emulator import ticks_per_s
 from carpal.v1 import hand_pb2
+from hands.builtin.browser import BrowserType
 from hands.builtin.container import ContainerType
 from hands.builtin.plugin import PluginType
 from hands.builtin.process import ProcessType
 from hands.contract import HandType
+from hands.folder_blobs import FolderBlobs
 from tests.engine import engine
 from tests.hands.place import Place, open_place
 from tests.images import SHELL, add_shell
@@ -70,13 +73,18 @@ async def measure(folder: Path, size: Size) -> dict[str, float]:
         more: dict[str, HandType] = {
             "container": ContainerType(docker.url),
             "emulator": PluginType("emulator", "hands.emulator.hand:Emulator"),
+            "browser": BrowserType(),
         }
         process = ProcessType(sandbox="required")
         most = size.many + 8
-        async with open_place(folder, hands_max=most, process=process, more=more) as place:
+        blobs = FolderBlobs(folder / "blobs")
+        async with open_place(
+            folder, hands_max=most, process=process, more=more, blobs=blobs
+        ) as place:
             figures |= await _processes(place, size)
             figures |= await _containers(place, docker.client, size)
             figures["emulator_ticks_per_s"] = await ticks_per_s(place, folder, size.hands // 2)
+            figures |= await browsers(place, size.hands // 2)
             figures["endless_output_mb"] = await _endless(place, size)
             figures["fifty_hands_p99_over_p50"] = await _many(place, size)
             left = [*orphans(folder), *(f"container {each}" for each in docker.containers())]
