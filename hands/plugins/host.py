@@ -21,6 +21,7 @@ import inspect
 import json
 import os
 import queue
+import resource
 import select
 import signal
 import socket
@@ -43,6 +44,9 @@ from hands.plugins.told_units import UNITS_MAX
 
 PROVISION = ".provision"
 """The call that makes the hand; no tool has such a name."""
+MEMORY = 4 * 2**30
+"""Bytes of its own that a process may have which is asked something and is no hand's."""
+_FIRST_KILLED = "1000"
 _CANCEL = signal.SIGUSR1
 _LENGTH = struct.Struct(">I")
 _NAME_MAX, _KIND_MAX = 255, 127
@@ -59,6 +63,7 @@ def main() -> None:
         stream.reconfigure(line_buffering=True, errors="replace")  # type: ignore[union-attr]
     if mode != "run":
         _guard(fd)
+        _bound()
         told = json.dumps(_ASKED[mode](target, *sys.argv[4:])).encode() + b"\n"
         while told:
             told = told[os.write(fd, told) :]
@@ -88,6 +93,18 @@ def _guard(answer: int) -> None:
             os.kill(os.getpid(), -code)
         os._exit(code)
     os.killpg(0, signal.SIGKILL)
+
+
+def _bound() -> None:
+    """Keep what is asked here, and each process it starts, from the machine's memory.
+
+    A hand has control groups; this has none, and is over in a minute.
+    """
+    most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    if most == resource.RLIM_INFINITY or most > MEMORY:
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    # Of a machine that has less, the kernel takes this first.
+    Path("/proc/self/oom_score_adj").write_text(_FIRST_KILLED)
 
 
 def load(target: str) -> type[HandType]:

@@ -12,6 +12,7 @@ from carpal.v1 import hand_pb2 as pb
 from hands.builtin import kept_units
 from hands.inside import tree
 from hands.life import units
+from hands.plugins import host
 from tests.faults import Points
 from tests.hands.place import PATIENCE, Place, open_place, until
 from tests.hands.plugins.written import Plugins, Steady, probe
@@ -164,7 +165,18 @@ async def test_a_hand_whose_process_dies_gives_its_unit_back_after_a_reset(phone
         assert phones.log == ["reset a", "made a", "reset a"]
 
 
+_MUCH = host.MEMORY + 2**29
+"""Bytes that nobody touches: the machine need not have them."""
 WRONG_RESETS = {
+    "takes_all_memory": (f"bytearray({_MUCH})", "its reset failed: MemoryError"),
+    "starts_what_takes_all_memory": (
+        f"subprocess.run([sys.executable, '-c', 'bytearray({_MUCH})'], check=True)",
+        "its reset failed: CalledProcessError",
+    ),
+    "says_that_it_is_killed_first": (
+        "raise ToolError(Path('/proc/self/oom_score_adj').read_text())",
+        "its reset failed: 1000",
+    ),
     "raises": ("raise OSError('no power')", "its reset failed: OSError: no power"),
     "says_why": ("raise ToolError('plug it in')", "its reset failed: plug it in"),
     "exits": ("os._exit(7)", "its process ended by exit code 7 in `reset`"),
@@ -177,7 +189,10 @@ WRONG_RESETS = {
     ),
     "floods": ("while True: print('x' * 65536)", "its reset took longer than"),
     "says_junk": ("os.write(int(sys.argv[3]), b'\\xff\\n')", "what it says is no JSON"),
-    "says_another": ("os.write(int(sys.argv[3]), b'{}\\n')", "it does not say that it was reset"),
+    "says_another": (
+        "os.write(int(sys.argv[3]), b'{}\\n'); time.sleep(9)",
+        "it does not say that it was reset",
+    ),
     "says_too_much": (
         "while True: os.write(int(sys.argv[3]), b'x' * 65536)",
         "what it says is no JSON",
@@ -229,6 +244,7 @@ async def test_an_async_units_and_reset_are_waited_for(
 
 
 WRONG_UNITS = {
+    "takes_all_memory": (f"bytearray({_MUCH})", "its `units` failed: MemoryError"),
     "raises": ("raise OSError('no bus')", "its `units` failed: OSError: no bus"),
     "exits": ("os._exit(7)", "its process ended by exit code 7 in `units`"),
     "segfaults": ("ctypes.string_at(0)", "SIGSEGV"),
