@@ -212,6 +212,7 @@ class SocketType:
 
     async def reap(self, hand_id: str, folder: Path) -> int:
         """Have the server end it."""
+        await self._server.dialled()
         await SocketHand(self._server, hand_id, folder, 0.0).release()
         return 0
 

@@ -39,6 +39,7 @@ class Remains:
         self.folder = folder
         self._killing: dict[tuple[str, str], asyncio.Task[None]] = {}
         """What is being killed, by type and hand: once at a time, whoever waits for it."""
+        self._why: dict[tuple[str, str], str] = {}
 
     def folder_of(self, hand_id: str) -> Path:
         """A hand's own folder."""
@@ -94,6 +95,7 @@ class Remains:
         done, _ = await asyncio.wait({killing}, timeout=within)
         if not done:
             log.warning("a hand's remains take long to kill", extra={"hand_id": hand_id})
+            self._why[type_name, hand_id] = f"after {within:g} s {RESISTS}"
             killing.add_done_callback(_tell)
             return False
         try:
@@ -102,8 +104,14 @@ class Remains:
             about = {"hand_id": hand_id, "type": type_name, "why": str(error)}
             told = isinstance(error, HandLost)  # in its type's own words
             log.warning("a hand's remains resist", exc_info=not told, extra=about)
+            self._why[type_name, hand_id] = str(error) or type(error).__name__
             return False
+        self._why.pop((type_name, hand_id), None)
         return True
+
+    def why(self, type_name: str, hand_id: str) -> str:
+        """Why what is left of a hand was not reaped when that was tried last; empty when it was."""
+        return self._why.get((type_name, hand_id), "")
 
     async def close(self) -> None:
         """The daemon ends: the next one kills what is left."""

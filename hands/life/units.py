@@ -11,7 +11,7 @@ import logging
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from carpal.errors import invalid, refuse
+from carpal.errors import CarpalError, invalid, refuse
 from carpal.fault_points import point
 from carpal.ids import check_id
 from carpal.status import Reason
@@ -26,6 +26,10 @@ log = logging.getLogger(__name__)
 RESET_LIMIT = 60.0
 """Seconds that a reset may take."""
 _GONE = "its type no longer names it"
+_NOT_ENDED = (
+    "its hand is lost and could not be ended: {why}; mend that (a server behind a socket: start it)"
+    ", and it is tried again when a hand wants a unit and none is free, or at the hand's release"
+)
 _Key = tuple[str, str]
 """A type, and the id of a unit of it."""
 
@@ -113,12 +117,15 @@ class Units:
         infos = []
         for unit_id in sorted({*named, *kept}):
             unit, row = named.get(unit_id), rows.get(unit_id, Row())
+            reason = row.reason
+            if row.state == "held" and (why := self._remains.why(type_name, row.holder)):
+                reason = _NOT_ENDED.format(why=why)
             info = pb.UnitInfo(
                 unit_id=unit_id,
                 labels=unit.labels if unit else {},
                 holder=row.holder,
-                healthy=unit is not None and not row.reason,
-                reason=row.reason or ("" if unit else not_named),
+                healthy=unit is not None and not reason,
+                reason=reason or ("" if unit else not_named),
             )
             resetting = row.state == "resetting" or bool(self._goes_on((type_name, unit_id)))
             infos.append((info, resetting))
@@ -140,7 +147,12 @@ class Units:
             why = f"which units {type_name!r} has is not known: {error}"
             action = "mend the hand type: `carpal hand units` shows whether it names them"
             raise refuse(Reason.PROVISION_FAILED, why, action=action) from error
-        return chosen(type_name, named, self._rows(type_name), wanted)
+        try:
+            return chosen(type_name, named, self._rows(type_name), wanted)
+        except CarpalError:
+            # What hands have that are over and could not be ended: who asks again may get it.
+            self.settle()
+            raise
 
     async def before(self, type_name: str, unit_id: str, hand_id: str) -> None:
         """Reset it for the hand that has it. PROVISION_FAILED, and quarantine, when that fails."""

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import grpc
@@ -17,6 +17,7 @@ from carpal.v1 import hand_pb2 as pb
 from hands.blobs import Blobs
 from hands.builtin import kept_units, socket_said
 from hands.builtin.socket import SocketType
+from hands.commands.units import text
 from hands.life import units
 from tests.command import ROOT
 from tests.hands.hand_server import Least, Replaying, serving
@@ -87,7 +88,7 @@ async def take(here: Place, hand_id: str, **config: object) -> None:
 
 
 async def not_taken(here: Place, hand_id: str, **more: object) -> CarpalError:
-    request = provision(here, hand_id, type="echo", config=b"{}", **more)
+    request = provision(here, hand_id, type="echo", **{"config": b"{}", **more})
     async with asyncio.timeout(PATIENCE):
         return await refused(here.service.provision(request))
 
@@ -169,6 +170,39 @@ async def test_a_server_that_names_units_and_does_not_claim_them_has_none(tmp_pa
         await take(here, "h")
         assert server.hands["h"].unit_id == ""
         assert shown(here) == {}
+
+
+def kept(here: Place) -> bool:
+    row = here.inventory.units.rows()[0]
+    return not row["resetting"] and "could not be ended" in (row["reason"] or "")
+
+
+A = {"config": b'{"unit": {"name": "a"}}'}
+
+
+async def test_a_unit_whose_server_is_down_says_what_to_do_and_is_free_once_that_is_back(
+    tmp_path: Path, phones: Phones
+) -> None:
+    at = tmp_path / "hand.sock"
+    more = {"echo": SocketType("echo", at)}
+    async with AsyncExitStack() as up:
+        await up.enter_async_context(serving(at, phones))
+        async with open_place(tmp_path / "state", more=more, blobs=Blobs(0.0)) as here:
+            await take(here, "h")
+            await up.aclose()
+            assert (await here.run("h", "say", text="?")).outcome == pb.OUTCOME_LOST
+            await until(lambda: kept(here), "it is not said")
+            line = text(here.inventory.units.rows()[0])
+            assert "held by h; its hand is lost and could not be ended: its server did not" in line
+            assert "start it), and it is tried again when a hand wants a unit" in line
+            assert (await not_taken(here, "h2", **A)).reason is Reason.AT_CAPACITY
+            await until(lambda: kept(here), "it is not said")
+            phones.hands.clear()  # of a new process
+            async with serving(at, phones):
+                assert (await not_taken(here, "h2", **A)).reason is Reason.AT_CAPACITY
+                await until(lambda: shown(here)["a"] == ("", ""), "its unit is not freed")
+                await take(here, "h2", unit={"name": "a"})
+    assert phones.log[:4] == ["reset a", "made a", "reset a", "reset a"]
 
 
 async def test_units_that_are_named_wrongly_are_said_and_those_before_stay(
