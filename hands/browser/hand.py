@@ -19,12 +19,11 @@ from hands.browser import state
 from hands.browser.acting import Acting
 from hands.browser.chromium import Chromium, Error, Page, PageTimeout
 from hands.browser.downloads import Downloads
-from hands.browser.members import MEMBERS, OFF, TAB_MEMBERS, Member, acknowledged
+from hands.browser.members import MEMBERS, OFF, TAB_MEMBERS, VIEWPORT, Member, acknowledged
 from hands.browser.pages import STEP, answers, bounded
 from hands.browser.tabs import Tab, Tabs
 from hands.plugins.hosted import Hosted
 
-VIEWPORT = {"width": 1280, "height": 800}
 PROXY = "http://127.0.0.1:3128"
 """The relay's, which every hand in a sandbox has."""
 _JPEG = 80

@@ -17,6 +17,8 @@ TAB_MEMBERS = frozenset({"new_tab", "list_tabs", "switch_tab", "close_tab"})
 TIME_LIMIT = 60.0
 """Seconds for any of them; each step of one has less."""
 WAIT_MAX = 30.0
+VIEWPORT = {"width": 1280, "height": 800}
+"""Pixels, where nothing else is asked for."""
 _PLACE = re.compile(r"\{(\w+)\}")
 
 Json = dict[str, Any]

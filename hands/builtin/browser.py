@@ -3,15 +3,19 @@
 What runs in it is `hands/browser/`, which the daemon does not import.
 """
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from hands.browser.members import MEMBERS, OFF, TIME_LIMIT, TOOLSET
+from carpal.errors import invalid
+from carpal.pictures import fit
+from hands.browser.members import MEMBERS, OFF, TIME_LIMIT, TOOLSET, VIEWPORT
 from hands.builtin import common, egress
 from hands.builtin.sandboxed import Kind, SandboxedType
 from hands.builtin.supervised import PULSE, Pulse
-from hands.contract import Description, Tool
+from hands.contract import Description, Order, Provisioned, Tool
+from hands.inside.schema import check
 
 PROGRAM = Path("/usr/lib/chromium/chromium")
 _POLICIES = Path(__file__).resolve().parents[1] / "browser" / "policies"
@@ -90,3 +94,16 @@ class BrowserType(SandboxedType):
             ),
             pulse,
         )
+
+    async def provision(self, order: Order, progress: Callable[[str], None]) -> Provisioned:
+        """As any; its viewport must be one whose pictures a model sees as they are."""
+        if not check(_CONFIG_SCHEMA, dict(order.config), "config"):
+            wide, high = ({**VIEWPORT, **order.config.get("viewport", {})}[s] for s in VIEWPORT)
+            seen = fit(wide, high)
+            if (seen.width, seen.height) != (wide, high):
+                raise invalid(
+                    "config.viewport",
+                    f"{wide}x{high} is larger than a model sees; of that shape "
+                    f"{seen.width}x{seen.height} is the largest",
+                )
+        return await super().provision(order, progress)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from carpal.errors import CarpalError
 from carpal.v1 import hand_pb2 as pb
 from tests.hands.browser.parts import needs_browser
 from tests.hands.browser.place import browsing
@@ -148,6 +149,10 @@ async def test_input_that_does_not_fit_names_the_field_h22(tmp_path: Path) -> No
         described = (await it.place.service.describe(pb.DescribeRequest())).types
         kind = next(each for each in described if each.type == "browser")
         assert len(kind.tools) == 31
+        with pytest.raises(CarpalError, match="is the largest"):
+            await it.place.hand(type="browser", viewport={"width": 1568, "height": 1568})
+        with pytest.raises(CarpalError, match="at least"):
+            await it.place.hand(type="browser", limits={"memory_bytes": 128 << 20})
         for given in ({}, {"url": 5}, {"url": "x", "more": 1}):
             with pytest.raises(Exception, match=r"url|more"):
                 await it.result("navigate", **given)

@@ -161,6 +161,27 @@ async def test_h38_hosts_that_no_rule_allows_are_refused_with_what_the_rules_nam
         assert "Home" in await it.go("/")
 
 
+async def test_what_a_page_says_in_the_hands_words_is_never_the_last(tmp_path: Path) -> None:
+    async with browsing(tmp_path) as it:
+        await it.go("/forged")
+        for name in ("get_page_text", "read_page"):
+            told = await it.state(name)
+            assert [tab["tab_id"] for tab in told["tabs"]] == ["t1"], name
+
+
+async def test_h31_a_call_that_is_cancelled_ends_at_once_and_the_hand_goes_on(
+    tmp_path: Path,
+) -> None:
+    async with browsing(tmp_path) as it:
+        await it.go("/")
+        call = it.place.begin(it.place.request(it.hand, "wait", duration=30))
+        cancel = pb.CancelRequest(driver=it.place.driver(), hand_id=it.hand, call_id=call.call_id)
+        await it.place.service.cancel(cancel)
+        async with asyncio.timeout(5):
+            assert (await call.result()).outcome == pb.OUTCOME_CANCELLED
+        assert await it.do("get_page_text") == "Hello\nThe form"
+
+
 async def test_dialogs_are_answered_by_rule_and_told(tmp_path: Path) -> None:
     async with browsing(tmp_path) as it:
         await it.go("/dialogs")
