@@ -2,7 +2,7 @@
 
 `python -m bench.daemons FOLDER FIRST COUNT BRAIN` dials with all of them at once when a line comes
 on its standard input, answers each further line with its memory in KiB, and ends at its end.
-With `--uncoalesced`, each message has a frame of its own.
+With `--uncoalesced`, each message has a frame of its own; with `--mcp` they have MCP hands too.
 """
 
 import asyncio
@@ -18,7 +18,9 @@ from bench.echo_hand import EchoType
 from carpal import coalesce
 from carpal.process import collect_seldom
 from carpal.tls import IdentityFiles
+from hands.builtin.mcp import McpType
 from hands.builtin.process import ProcessType
+from hands.contract import HandType
 from hands.daemon import Daemon
 from hands.inventory import open_inventory
 from hands.journal import Journal
@@ -104,13 +106,14 @@ async def _run(folder: Path, first: int, count: int, brain: str) -> None:
 
 
 async def _daemon(stack: AsyncExitStack, folder: Path, number: int, brain: str) -> Daemon:
+    more: dict[str, HandType] = {"mcp": McpType()} if "--mcp" in sys.argv else {}
     files = IdentityFiles(identity(folder, number))
     home = folder / name(number)
     journal = stack.enter_context(closing(Journal(home / "journal.db")))
     inventory = await stack.enter_async_context(
         open_inventory(
             journal=journal,
-            types={"echo": EchoType(), "process": ProcessType()},
+            types={"echo": EchoType(), "process": ProcessType(), **more},
             folder=home / "hands",
             boot_id="boot",
             hands_max=64,

@@ -13,15 +13,15 @@ import logging
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import hands_mcp
 from bench.daemons import resident_kb
 from bench.hands_browser import browsers
 from bench.hands_emulator import ticks_per_s
-from carpal.v1 import hand_pb2
+from bench.in_turns import in_turns, timed
 from hands.builtin.browser import BrowserType
 from hands.builtin.container import ContainerType
 from hands.builtin.plugin import PluginType
@@ -62,8 +62,6 @@ WHOLE = Size(hands=30, calls=200, many=50, each=20, endless=10)
 QUICK = Size(hands=2, calls=5, many=5, each=3, endless=1)
 """Says whether all is in order; its figures are no claim."""
 
-Once = Callable[[], Awaitable[object]]
-
 
 async def measure(folder: Path, size: Size) -> dict[str, float]:
     """All of the claim's figures."""
@@ -87,6 +85,7 @@ async def measure(folder: Path, size: Size) -> dict[str, float]:
             figures |= await browsers(place, size.hands // 2)
             figures["endless_output_mb"] = await _endless(place, size)
             figures["fifty_hands_p99_over_p50"] = await _many(place, size)
+            figures["mcp_call_vs_direct"] = await _mcp(folder.parent / "mcp", size)
             left = [*orphans(folder), *(f"container {each}" for each in docker.containers())]
     print("\n".join(left) or "nothing is left", flush=True)
     figures["leftovers"] = len(left)
@@ -146,6 +145,13 @@ async def _containers(place: Place, client: Any, size: Size) -> dict[str, float]
     }
 
 
+async def _mcp(folder: Path, size: Size) -> float:
+    await asyncio.to_thread(folder.mkdir)
+    ours, direct = await hands_mcp.measure(folder, size.calls)
+    _say(f"a call of an MCP hand, by brain and link, {ours:.1f} ms, of its server {direct:.1f} ms")
+    return ours / direct
+
+
 async def _endless(place: Place, size: Size) -> float:
     """MB by which the daemon grew at most while a command wrote without end."""
     hand = await place.hand()
@@ -175,27 +181,6 @@ async def _many(place: Place, size: Size) -> float:
     p50, p99 = taken[len(taken) // 2], taken[len(taken) * 99 // 100]
     _say(f"{size.many} hands at once: p50 {p50:.0f} ms, p99 {p99:.0f} ms")
     return p99 / p50
-
-
-async def timed(once: Once) -> float:
-    """Milliseconds that it took. What answers with a failed result raises RuntimeError."""
-    began = time.perf_counter()
-    answer = await once()
-    took = 1000 * (time.perf_counter() - began)
-    if isinstance(answer, hand_pb2.Result) and answer.outcome != hand_pb2.OUTCOME_OK:
-        raise RuntimeError(answer.content)
-    return took
-
-
-async def in_turns(count: int, *each: Once) -> list[float]:
-    """The median of each in milliseconds over so many turns, and one before that is not kept."""
-    times: list[list[float]] = [[] for _ in each]
-    for turn in range(count + 1):
-        for kept, once in zip(times, each, strict=True):
-            took = await timed(once)
-            if turn:
-                kept.append(took)
-    return [statistics.median(kept) for kept in times]
 
 
 async def program(*command: str) -> None:

@@ -56,9 +56,11 @@ class LinkBrain:
             await asyncio.sleep(0.5)  # the fleet tells nobody of a link, and looking takes a while
         return sum(map(self.fleet.has, wanted))
 
-    async def provision(self, daemon: str, kind: str = "echo") -> None:
+    async def provision(self, daemon: str, kind: str = "echo", config: bytes = b"") -> None:
         """Give a daemon a hand to execute on, in the place of the one before."""
-        request = hand_pb2.ProvisionRequest(driver=_DRIVER, hand_id=new_id("hand"), type=kind)
+        request = hand_pb2.ProvisionRequest(
+            driver=_DRIVER, hand_id=new_id("hand"), type=kind, config=config
+        )
         async with aclosing(self._line(daemon).call("provision", request)) as answers:
             async for _ in answers:
                 pass
@@ -72,6 +74,23 @@ class LinkBrain:
                 if answer.HasField("result") and answer.result.content == PAYLOAD:
                     return
         raise RuntimeError("the echo was another")
+
+    async def call(self, daemon: str, tool: str, given: bytes) -> hand_pb2.Result:
+        """One call's result."""
+        request = self._request(daemon, tool, given)
+        async with aclosing(self._line(daemon).call("execute", request)) as answers:
+            async for answer in answers:
+                if answer.HasField("result"):
+                    result: hand_pb2.Result = answer.result
+                    return result
+        raise RuntimeError("the call ended without a result")
+
+    async def release(self, daemon: str) -> None:
+        """End its hand."""
+        request = hand_pb2.ReleaseRequest(driver=_DRIVER, hand_id=self._hands.pop(daemon))
+        async with aclosing(self._line(daemon).call("release", request)) as answers:
+            async for _ in answers:
+                pass
 
     async def ask(self, daemon: str) -> None:
         """A question there and back that no journal is written for: the link alone."""

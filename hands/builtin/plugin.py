@@ -208,7 +208,7 @@ class PluginType:
         except HandLost as error:
             raise ProvisionFailed(str(error)) from error
         try:
-            note = await make(hand, self._name, order, progress, self._provision_limit)
+            made = await make(hand, self._name, order, progress, self._provision_limit)
         except BaseException:
             await end(hand)
             raise
@@ -218,6 +218,7 @@ class PluginType:
             "memory_bytes": hand.memory_bytes,
             "group": {name: str(path) for name, path in group.folders.items()},
         }
+        note = made.content
         return Provisioned(hand, state, note, ("it has no sandbox: it is code of this machine's",))
 
     async def adopt(self, hand_id: str, folder: Path, state: Mapping[str, Any]) -> PluginHand:
@@ -255,7 +256,7 @@ class PluginType:
 
 async def make(
     hand: PluginHand, name: str, order: Order, progress: Callable[[str], None], limit: float
-) -> str:
+) -> Result:
     """Have its host make it; what the model is to know. Raises ProvisionFailed, naming the type."""
     call = Call(PROVISION, PROVISION, order.config, limit)
     said = b""
@@ -273,7 +274,7 @@ async def make(
     await hand.acknowledge(PROVISION)
     if result.outcome is not Outcome.OK:
         raise ProvisionFailed(f"{name}: {result.content[-_WHY_MAX:]}")
-    return result.content
+    return result
 
 
 def _environment(order: Order) -> dict[str, str]:

@@ -33,6 +33,7 @@ from hands.contract import (
     Provisioned,
     ProvisionFailed,
     Result,
+    Tool,
 )
 from hands.inside import tree
 from hands.inside.call import START_LIMIT
@@ -63,6 +64,8 @@ class Kind:
     """What it runs makes a sandbox of its own, as browsers do."""
     provision_limit: float = PROVISION_LIMIT
     """Seconds to make a hand."""
+    listed: Callable[[Path, Result], Sequence[Tool]] = lambda _folder, _made: ()
+    """A hand's own tools, of what making it gave. Raises ProvisionFailed."""
 
 
 class SandboxedType:
@@ -135,7 +138,8 @@ class SandboxedType:
             hand.disk_bytes = int(order.limits.get("disk_bytes", 0))
             hand.forwarder = egress.provide(order.folder, order.hand_id, allowed)
             name = self._kind.description.type
-            note = await make(hand, name, order, progress, self._kind.provision_limit)
+            made = await make(hand, name, order, progress, self._kind.provision_limit)
+            tools = self._kind.listed(order.folder, made)
         except BaseException:
             await end(hand)
             raise
@@ -147,7 +151,7 @@ class SandboxedType:
             **egress.kept(allowed),
             "group": {name: str(path) for name, path in group.folders.items()},
         }
-        return Provisioned(hand, state, note, self._sandboxes.not_enforced())
+        return Provisioned(hand, state, made.content, self._sandboxes.not_enforced(), tools)
 
     async def adopt(self, hand_id: str, folder: Path, state: Mapping[str, Any]) -> PluginHand:
         """Connect to the very supervisor that was started; its host never noticed."""

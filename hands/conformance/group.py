@@ -56,6 +56,8 @@ class Group:
 
     capability: str
     checks: list[Check] = field(default_factory=list)
+    needs: tuple[str, ...] = ()
+    """Further capabilities, of each of them."""
 
     def __call__(
         self,
@@ -70,7 +72,8 @@ class Group:
             paragraph = (run.__doc__ or "").split("\n\n")[0]
             sentence = " ".join(paragraph.split()).removesuffix(".")
             name = getattr(run, "__name__", "")
-            check = Check(self.capability, cases, name, sentence, run, needs, daemons, alone)
+            more = (*self.needs, *needs)
+            check = Check(self.capability, cases, name, sentence, run, more, daemons, alone)
             self.checks.append(check)
             return run
 

@@ -17,6 +17,6 @@ class Hosted(HandType):
         """Make it ready; what the model is to know. What it raises is why there is no hand."""
         raise NotImplementedError
 
-    async def call(self, name: str, given: Mapping[str, Any], context: Context) -> str:
+    async def call(self, name: str, given: Mapping[str, Any], context: Context) -> str | None:
         """Run a tool with an input that fits its schema: as the methods of a plugin."""
         raise NotImplementedError

@@ -16,7 +16,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 PACKAGES = ("carpal", "brain", "hands", "sessiond", "vault")
 PARTS = {
     "brain": ("brain", "bedrock", "vertex", "claude-code"),
-    "hands": ("browser", "container", "emulator", "images"),
+    "hands": ("browser", "container", "emulator", "images", "mcp"),
     "sessiond": ("sessiond", "postgres"),
 }
 """The extras of a package that has others than its own name's."""

@@ -12,7 +12,7 @@ from hands.conformance.bench import Bench, number
 from hands.conformance.group import Group
 from hands.conformance.own import SECRET
 
-isolated = Group("isolated")
+isolated = Group("isolated", needs=("shell",))
 
 _IO_URING = """python3 -c '
 import ctypes

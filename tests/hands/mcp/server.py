@@ -1,0 +1,167 @@
+"""An MCP server for tests, well-behaved or, by its argument, not; it runs inside a hand."""
+
+# ruff: noqa: T201 - what is written where is what these tests are about
+
+import asyncio
+import base64
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+MODE = sys.argv[1] if len(sys.argv) > 1 else ""
+
+
+def wrong() -> None:
+    """Behave badly before there is anything to talk to."""
+    if MODE == "dies":
+        print("a line of its own", file=sys.stderr)
+        print("no database at /nowhere", file=sys.stderr)
+        sys.exit(3)
+    if MODE == "hangs":
+        print("thinking", file=sys.stderr, flush=True)
+        time.sleep(600)
+    if MODE == "rubbish":
+        for _ in range(3):
+            print("Welcome to the server!", flush=True)
+        print("noise " * 2000, file=sys.stderr, flush=True)
+    if MODE == "named":
+        named()
+
+
+def named() -> None:
+    """Speak the protocol as it was, and list tools that no model could be told of as they are."""
+    schema = {"type": "object"}
+    tools = [
+        {"name": "plain", "inputSchema": schema},
+        {"name": "a.b", "inputSchema": schema},
+        {"name": "a b", "inputSchema": schema},
+        {"name": "x" * 100, "inputSchema": schema},
+        {"name": "either", "inputSchema": {"type": "object", "anyOf": [{}]}},
+    ]
+    for line in sys.stdin:
+        message = json.loads(line)
+        answer = {"jsonrpc": "2.0", "id": message.get("id")}
+        match message.get("method"):
+            case "initialize":
+                answer["result"] = {
+                    "protocolVersion": "2025-06-18",
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "named", "version": "1"},
+                }
+            case "tools/list":
+                answer["result"] = {"tools": tools}
+            case "tools/call":
+                changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+                print(json.dumps(changed), flush=True)
+                text = {"type": "text", "text": f"called {message['params']['name']}"}
+                answer["result"] = {"content": [text]}
+            case _:
+                answer["error"] = {"code": -32601, "message": "no such method"}
+        if message.get("id") is not None:
+            print(json.dumps(answer), flush=True)
+    sys.exit(0)
+
+
+wrong()
+
+from mcp.server.mcpserver import Context, MCPServer  # noqa: E402 - nothing is loaded to hang
+from mcp_types import (  # noqa: E402
+    AudioContent,
+    CallToolResult,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+)
+
+PNG = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
+    "+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+server = MCPServer("strange")
+
+
+@server.tool()
+def add(a: int, b: int) -> CallToolResult:
+    """Add two numbers."""
+    return CallToolResult(content=[TextContent(type="text", text=str(a + b))])
+
+
+@server.tool()
+def many(size: int) -> CallToolResult:
+    """A long text."""
+    return CallToolResult(content=[TextContent(type="text", text="begin" + "x" * size + "end")])
+
+
+@server.tool()
+def mixed() -> CallToolResult:
+    """A bit of everything."""
+    audio = base64.b64encode(b"sound" * 10).decode()
+    return CallToolResult(
+        content=[
+            TextContent(type="text", text="look:"),
+            ImageContent(type="image", data=PNG, mime_type="image/png"),
+            AudioContent(type="audio", data=audio, mime_type="audio/wav"),
+            ResourceLink(type="resource_link", name="r", uri="file:///r.txt"),
+        ]
+    )
+
+
+@server.tool()
+def structured() -> CallToolResult:
+    """No text."""
+    return CallToolResult(content=[], structured_content={"answer": 42})
+
+
+@server.tool()
+def nothing() -> CallToolResult:
+    """Nothing at all."""
+    return CallToolResult(content=[])
+
+
+@server.tool()
+def fails() -> CallToolResult:
+    """Fail, without a word."""
+    return CallToolResult(content=[], is_error=True)
+
+
+@server.tool()
+async def slow(context: Context) -> str:
+    """Go on for ten minutes, and say so; note when that is cancelled."""
+    try:
+        for step in range(600):
+            await context.report_progress(step, 600, "still at it")
+            await asyncio.sleep(1 if step else 0.05)
+    except asyncio.CancelledError:
+        Path("cancelled").write_text("yes")
+        raise
+    return "done"
+
+
+@server.tool()
+def env() -> str:
+    """Names and values of its environment."""
+    return json.dumps(dict(os.environ))
+
+
+@server.tool()
+def die() -> str:
+    """End at once."""
+    print("I am dying", file=sys.stderr, flush=True)
+    os._exit(7)
+
+
+@server.tool()
+async def grow(context: Context) -> str:
+    """Have one tool more, and say so."""
+    server.add_tool(nothing, name="another")
+    await context.notify_tools_changed()
+    return "grown"
+
+
+if __name__ == "__main__":
+    if MODE == "http":
+        server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[2]))
+    else:
+        server.run()
