@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from hands import attachments, said_folder
+from hands import attachments, described, said_folder
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -22,32 +22,24 @@ TIME_LIMIT = 120.0
 
 
 class ToolError(Exception):
-    """The tool ran and failed. Its text is for the model: what was wrong, and what to do.
-
-    Any other exception is told too, as a failure of the tool itself.
-    """
+    """The tool ran and failed: tells the model what was wrong, and what to do."""
 
 
 class HandLost(Exception):
-    """The environment is gone: the call may have partly happened, and no other can come."""
+    """The environment is gone: the call may have partly happened."""
 
 
 class Cancelled(BaseException):
     """Raised in a tool, wherever it is, that is cancelled or out of time: clean up and let it pass.
 
-    An `async` tool gets `asyncio.CancelledError`. Who is not done two seconds later (the grace may
-    be another) is killed, and the hand is lost with it.
+    An `async` tool gets `asyncio.CancelledError`. Who is not done two seconds later is killed, and
+    the hand is lost with it.
     """
 
 
 class Blob(str):
-    """The hint of a parameter that is the SHA-256, in hex, of what the session's log has attached.
+    """The hint of a parameter that is the SHA-256, in hex, of what a hand attached in this log."""
 
-    `context.blob` gives its bytes, of a type with the capability `mounts`: whichever hand attached
-    it, also one of the session that this one was forked from.
-    """
-
-    __slots__ = ()
     __carpal_blob__ = True
 
 
@@ -83,14 +75,7 @@ class Context:
 
     __carpal_context__ = True
 
-    def __init__(
-        self,
-        folder: Path,
-        call_id: str = "test",
-        time_limit: float = TIME_LIMIT,
-        *,
-        own: Path | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, call_id: str = "test", time_limit: float = TIME_LIMIT) -> None:
         self.folder = folder
         """The hand's own, empty at first and removed with it. It is the current folder too."""
         self.call_id = call_id
@@ -102,7 +87,8 @@ class Context:
         self.cancelled = False
         """To look at where no exception gets through, in a thread or in a library's callback."""
         self.attached: list[attachments.Attached] = []
-        self._own = own or folder.parent
+        self.own = folder.parent
+        """Where the daemon looks for what the call attached and said: not for you."""
 
     def say(self, text: str) -> None:
         """Give output as it comes: those who watch see it at once. `print` does the same."""
@@ -112,10 +98,10 @@ class Context:
         """Have the result carry a picture or a file: 20 at most, of 5 MiB; else a ToolError."""
         if problem := attachments.problem(len(self.attached), data, name):
             raise ToolError(problem)
-        self.attached.append(attachments.keep(self._own, data, media_type, name))
+        self.attached.append(attachments.keep(self.own, data, media_type, name))
 
     def blob(self, digest: str) -> bytes:
-        """What a parameter of the hint `Blob` names. Raises ToolError when the log has it not."""
+        """What a `Blob` names, for a type that can `mounts`. Raises ToolError for what is not."""
         if (data := attachments.given(self.folder, digest)) is None:
             raise ToolError(f"nothing of this session's log is {digest[:80]!r}: name a SHA-256")
         return data
@@ -123,10 +109,10 @@ class Context:
     def event(self, kind: str, data: Mapping[str, Any], event_id: str = "") -> None:
         """Say something unasked, at any time and in any thread: it is in the session's log once.
 
-        `data` is JSON, at most 16 KiB; `kind` 1 to 64 of a-z, 0-9, `.`, `_`, `-`. It wakes an
-        agent that wants this kind. An `event_id` said again is the same event. See the how-to.
+        `data` is JSON, at most 16 KiB; `kind` 1 to 64 of a-z, 0-9, `.`, `_`, `-`, and wakes an
+        agent that wants it. An `event_id` said again is the same event. See the how-to.
         """
-        said_folder.put(self._own / said_folder.FOLDER, kind, data, event_id)
+        said_folder.put(self.own / said_folder.FOLDER, kind, data, event_id)
 
 
 class HandType:
@@ -136,17 +122,15 @@ class HandType:
 
     `def provision(self, context: Context, …) -> str | None` makes the hand ready, within five
     minutes. Its further parameters are the hand's config, by type hints as a tool's. What it
-    returns the model reads once: what to know about the place. What it raises is why there is none.
+    returns the model reads once. What it raises is why there is no hand.
 
-    `def release(self) -> None` ends what ends not by itself, within three seconds; then every
-    process that the hand started is killed, and its folder removed. It is called at every end that
-    leaves time for it: a release, a machine that loses its brain for too long, `HandLost`.
+    `def release(self) -> None` ends what ends not by itself, within three seconds, where an end
+    leaves time for that; then every process of the hand is killed, and its folder removed.
 
-    A type of things that are not made anew has two more, each a `@classmethod`, run in a process of
-    its own. `def units(cls) -> Sequence[Unit]` names those there are now, every ten seconds.
-    `def reset(cls, unit_id: str) -> None` brings one to the state in which each hand finds it,
-    within a minute, before a hand is made and after it ended. Again is no error; what it raises is
-    why no hand gets the unit until the machine's owner clears it.
+    A type of things that are not made anew has two more, each a `@classmethod` in a process of its
+    own. `def units(cls) -> Sequence[Unit]` names those there are, every ten seconds. `def
+    reset(cls, unit_id: str) -> None` makes one as each hand finds it, within a minute, before and
+    after each hand. What it raises is why no hand gets it until the machine's owner clears it.
     """
 
     __carpal_hand_type__ = True
@@ -160,8 +144,5 @@ class HandType:
         return ""
 
 
-def describe(kind: type[HandType]) -> Mapping[str, Any]:
-    """What the daemon will say of it, `tools` and all. Raises TypeError, with what is wrong."""
-    from hands.described import described
-
-    return described(kind)
+describe = described.described
+"""What the daemon will say of such a class. Raises TypeError, which names what is wrong."""

@@ -19,7 +19,11 @@ _NOTHING: Signature = Signature(
 
 
 def described(kind: type[Any]) -> Schema:
-    """See `hands.api.describe`."""
+    """What the daemon will say of the type. Raises TypeError, which names what is wrong.
+
+    `description`, `capabilities`, `config_schema`; `tools`, each `name`, `description`,
+    `input_schema`, `time_limit`.
+    """
     if not (isinstance(kind, type) and getattr(kind, "__carpal_hand_type__", False)):
         raise TypeError(f"{kind!r} is no class derived from hands.api.HandType")
     found = tools(kind)

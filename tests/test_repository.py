@@ -48,6 +48,12 @@ def test_every_script_is_executable_and_says_what_runs_it() -> None:
         assert first in {"#!/bin/sh", "#!/usr/bin/env bash"}, f"{path} starts with {first!r}"
 
 
+def test_no_file_holds_the_marks_of_a_conflict() -> None:
+    marks = tuple(f"\n{mark * 7} ".encode() for mark in "<>")
+    left = [str(path) for path in tracked() if any(m in (ROOT / path).read_bytes() for m in marks)]
+    assert left == []
+
+
 def test_no_hand_written_file_is_longer_than_one_idea() -> None:
     # The contract is left out: one file a service, most of it tables of errors.
     lengths = {

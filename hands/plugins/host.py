@@ -230,7 +230,9 @@ class Host:
                 return
 
     async def _answer(self, message: Answer) -> Answer:
-        context = Context(self._folder, message["call_id"], message["limit"], own=self._own)
+        context = Context(self._folder, message["call_id"], message["limit"])
+        if self._own:
+            context.own = self._own
         context.unit = self._unit
         try:
             self._context = context
