@@ -20,7 +20,6 @@ import importlib
 import inspect
 import json
 import os
-import queue
 import resource
 import select
 import signal
@@ -196,7 +195,7 @@ class Host:
         self._line = line
         self._folder = folder
         self._own = own
-        self._asked: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self._asked: asyncio.Queue[Answer] = asyncio.Queue()
         self._hand: HandType | None = None
         self._main = threading.get_ident()
         # What the other thread sees of the call that runs.
@@ -216,8 +215,8 @@ class Host:
 
     async def _serve(self) -> None:
         while True:
-            # Off the loop, on which what the hand began goes on between calls.
-            message = await self._loop.run_in_executor(None, self._asked.get)
+            # On the loop goes on between calls what the hand began.
+            message = await self._asked.get()
             if message["op"] == "release":
                 await self._release()
                 return
@@ -305,7 +304,7 @@ class Host:
                 if message["op"] in ("cancel", "release"):
                     self._stop_call(message.get("call_id"))
                 if message["op"] != "cancel":
-                    self._asked.put(message)
+                    self._loop.call_soon_threadsafe(self._asked.put_nowait, message)
         os._exit(1)  # its supervisor is gone
 
     def _stop_call(self, call_id: str | None) -> None:
