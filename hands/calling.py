@@ -27,6 +27,7 @@ from hands.folder_blobs import FolderBlobs
 from hands.inventory import Inventory, open_inventory
 from hands.journal import Journal
 from hands.journal_file import journal_errors
+from hands.local import beside
 from hands.service import HandService
 
 _NAME = "call"
@@ -48,6 +49,8 @@ class Asked:
     """Seconds; 0 leaves it to the tool."""
     save: Path | None = None
     """Where what is attached goes; without it, nowhere."""
+    daemon: Path | None = None
+    """The state folder of the daemon of this machine, whose units are not to be taken."""
 
 
 class Called(NamedTuple):
@@ -84,6 +87,8 @@ async def call(
         )
         if asked.time_limit:
             request.time_limit.FromNanoseconds(int(asked.time_limit * 1e9))
+        if asked.daemon:
+            await asyncio.to_thread(beside.check, asked.daemon, asked.type, types[asked.type])
         await _check(service, types, request, asked.type)
         async for step in service.provision(order):
             note(step.progress.message if step.HasField("progress") else step.result.note)

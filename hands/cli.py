@@ -258,6 +258,7 @@ def serve(  # noqa: PLR0917 - click passes by name
             state=state_dir,
             socket=socket,
             workspace=workspace,
+            daemon=settings_of(None, None).state_dir,
             ready_fd=ready_fd,
         )
     )

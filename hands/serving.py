@@ -22,6 +22,7 @@ from hands.folder_blobs import FolderBlobs
 from hands.inventory import open_inventory
 from hands.journal import Journal
 from hands.journal_file import journal_errors
+from hands.local import beside
 from hands.owner.gate import Gate
 from hands.owner.policy_file import PolicyFile
 from hands.people import local_tunnel
@@ -108,9 +109,14 @@ async def run(
     state: Path,
     socket: Path,
     workspace: str,
+    daemon: Path,
     ready_fd: int | None = None,
 ) -> None:
-    """Serve these types' hands on `socket` until `stop` is set; hands go on after it."""
+    """Serve these types' hands on `socket` until `stop` is set; hands go on after it.
+
+    `daemon` is the state folder of this machine's daemon: a type whose units that one gives out is
+    refused.
+    """
     files = HandFiles(state)
     _forget(socket)
     with (
@@ -127,6 +133,8 @@ async def run(
             blobs=FolderBlobs(state / "blobs"),  # no brain will ever link here
             gate=Gate(PolicyFile(_policy(state))),
         ) as inventory:
+            for name, kind in types.items():
+                await asyncio.to_thread(beside.check, daemon, name, kind)
             servicer = HandServicer(HandService(inventory, _NAME, workspace))
             async with serve_locally(
                 socket, lambda server: hand_pb2_grpc.add_HandServicer_to_server(servicer, server)
@@ -137,7 +145,7 @@ async def run(
 
 def _policy(state: Path) -> Path:
     state.mkdir(parents=True, exist_ok=True)
-    written = state / "policy.toml"
+    written = state / "check-policy.toml"
     written.write_text(_POLICY, encoding="utf-8")
     return written
 

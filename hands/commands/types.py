@@ -86,13 +86,13 @@ def call(  # noqa: PLR0917 - click passes by name
     from hands.conformance.subject import socket_of
 
     logs.setup(level="warning")  # how the hand is made and ended is not asked
+    settings = settings_of(None, config_file)
     if endpoint is not None:
         found: Mapping[str, HandType] = {
             type_name: types.served(type_name, socket_of(endpoint), daemon=False)
         }
     else:
-        sockets = settings_of(None, config_file).sockets
-        found = types.installed(sandbox, sockets, daemon=False)
+        found = types.installed(sandbox, settings.sockets, daemon=False)
     if type_name not in found:
         there = ", ".join(sorted(found)) or "none"
         raise refuse(
@@ -108,6 +108,7 @@ def call(  # noqa: PLR0917 - click passes by name
         config=calling.checked_object("--hand-config", hand_config),
         time_limit=time_limit or 0.0,
         save=save,
+        daemon=settings.state_dir,
     )
 
     def output(data: bytes) -> None:

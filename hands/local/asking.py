@@ -66,6 +66,22 @@ def exchange(folder: Path, path: str, row: Mapping[str, Any] | None = None) -> t
         asking.close()
 
 
+def answers(folder: Path) -> bool:
+    """Whether a daemon listens there. UNREACHABLE when that cannot be found out."""
+    asking = _Connection(folder)
+    try:
+        asking.connect()
+    except (FileNotFoundError, ConnectionRefusedError):
+        return False
+    except OSError as error:
+        raise _silent(
+            f"the daemon of {folder} cannot be asked: {error.strerror}", "ask as its user, or root"
+        ) from None
+    finally:
+        asking.close()
+    return True
+
+
 def pid(folder: Path) -> int:
     """The process that answers there, as this machine counts; the daemon's own word counts as its
     namespace does. 0 when it is not to be seen from here. UNREACHABLE when none answers.
