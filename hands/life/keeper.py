@@ -112,6 +112,7 @@ class Keeper:
             self._lost = await self._hand.wait_lost()
             log.warning("hand lost", extra={"hand_id": self.hand_id, "reason": self._lost})
             for running in self.open.values():
+                running.fetching.stop()
                 if running.ended:
                     running.ended.stop()  # nobody waits for contents of a dead hand's files
             self._line.put_nowait(None)
@@ -232,9 +233,8 @@ class Keeper:
                 continue  # cancelled in line
             try:
                 if running.call is not None:
-                    sessions = self._journal.sessions_of(self.hand_id)
-                    await self._fetching.before(self._hand, running.call, sessions)
-                if running.result is None:  # not cancelled meanwhile
+                    await self._fetch(running, running.call)
+                if running.result is None and not self._lost:  # which may have come meanwhile
                     await self._pump(running)
             except HandLost:
                 return
@@ -267,8 +267,24 @@ class Keeper:
             running = await self._line.get()
         finally:
             self._idle = False
-        await self._free.wait()
+        await self._until_free()
         return running
+
+    async def _fetch(self, running: Running, call: Call) -> None:
+        """Have put there what it names, which may take long; a person may have come meanwhile."""
+        sessions = self._journal.sessions_of(self.hand_id)
+        try:
+            async with running.fetching.running():
+                await self._fetching.before(self._hand, call, sessions)
+        except TimeoutError:
+            if not running.fetching.stopped:
+                raise
+        await self._until_free()
+
+    async def _until_free(self) -> None:
+        """Until nobody has control, or the hand is lost."""
+        while self._held and not self._lost:  # who woke this may not be the last who took it
+            await self._free.wait()
 
     async def _pump(self, running: Running) -> None:
         async for step in self._steps(running):

@@ -13,6 +13,7 @@ from hands.life.kept import Keeping
 from hands.life.masking import Masking
 from hands.life.spool import Spool
 from hands.owner.redact import Redactor
+from hands.stopping import Stoppable
 
 _NONE = Redactor(())
 CHUNK = 64 * 1024
@@ -32,6 +33,8 @@ class Running:
         """It waits for its turn, and the journal does not say yet that it starts."""
         self.began = call is None
         """The hand was told, or is about to be."""
+        self.fetching = Stoppable()
+        """Of the blobs that it names, before it begins: no longer than anybody waits for it."""
         self.spool = spool
         self.ended: Keeping | None = None
         """How it ended, before the journal has that: contents of files are taken first."""
@@ -54,6 +57,7 @@ class Running:
 
     def finish(self, result: pb.Result) -> None:
         """It is over."""
+        self.fetching.stop()
         self.spool.close()
         self.result = result
         self._changed()
