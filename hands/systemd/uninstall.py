@@ -45,10 +45,15 @@ class Uninstall:
     def run(self, limit: float, *, now: bool) -> None:
         """All of it. `limit` is the seconds that hands may take to end; with `now` they are ended.
 
-        Raises UNAVAILABLE, with nothing removed, when there are hands left.
+        Raises UNAVAILABLE when there are hands left: the daemon is drained then, if one answers,
+        and nothing is disabled or removed. Only one that holds the folder and does not answer is
+        stopped before it is known whether there are any.
         """
+        pid = self._running()
         self._drain(0.0 if now else limit, now=now)
-        self._stop()
+        if pid is None and not now:
+            self._check_unserved()
+        self._stop(pid)
         if self._files.folder.exists():
             with self._files.only_process():
                 asyncio.run(self._end_hands(now=now))
@@ -73,20 +78,49 @@ class Uninstall:
                 "or keep the daemon: carpal hand drain --lift",
             )
 
-    def _stop(self) -> None:
-        if self._systemd.runs and (self._units / unit.NAME).exists():
-            self._systemd.call("disable", "--now", unit.NAME)
-            self._say(f"stopped and disabled {unit.NAME}")
+    def _running(self) -> int | None:
+        """The daemon's process; None when none answers."""
         try:
             pid = asking.pid(self._files.folder)
         except CarpalError:
-            return  # none runs
+            return None
         if not pid:
             raise refuse(
                 Reason.UNAVAILABLE,
                 "the daemon runs where its process is not to be seen, in a container say",
                 action="stop it there, then run this again",
             )
+        return pid
+
+    def _check_unserved(self) -> None:
+        if not self._files.folder.exists():
+            return
+        try:
+            with self._files.only_process():
+                self._check_none_left()
+        except CarpalError as error:
+            if error.reason is not Reason.CONFIG_INVALID:
+                raise  # else a daemon begins or stands still: it is looked again once it is stopped
+
+    def _check_none_left(self) -> None:
+        """UNAVAILABLE when the journal has hands. The state folder is held."""
+        if not self._files.journal.exists():
+            return
+        with closing(Journal(self._files.journal)) as journal:
+            left = sum(row.state != "lost" for row in journal.hands())
+        if left:
+            raise refuse(
+                Reason.UNAVAILABLE,
+                f"{left} hands are left without a daemon, so nothing was removed",
+                action="end them with --now, or start the daemon: their sessions go on",
+            )
+
+    def _stop(self, pid: int | None) -> None:
+        if self._systemd.runs and (self._units / unit.NAME).exists():
+            self._systemd.call("stop", unit.NAME)  # also one that is about to be started again
+            self._say(f"stopped {unit.NAME}")
+        if pid is None or not _is_there(pid):
+            return
         os.kill(pid, signal.SIGTERM)
         ends = time.monotonic() + self._config.stop_wait + _END
         while _is_there(pid) and time.monotonic() < ends:
@@ -94,16 +128,11 @@ class Uninstall:
         self._say(f"stopped the daemon that ran as process {pid}")
 
     async def _end_hands(self, *, now: bool) -> None:
+        if not now:
+            self._check_none_left()  # a daemon that did not answer may have left some
         if not self._files.journal.exists():
             return
         with closing(Journal(self._files.journal)) as journal:
-            rows = [row for row in journal.hands() if row.state != "lost"]
-            if rows and not now:
-                raise refuse(
-                    Reason.UNAVAILABLE,
-                    f"{len(rows)} hands are left without a daemon, so nothing was removed",
-                    action="end them with --now, or start the daemon: their sessions go on",
-                )
             async with open_inventory(
                 journal=journal,
                 types=installed(self._config.sandbox, self._config.sockets),
@@ -137,6 +166,9 @@ class Uninstall:
 
     def _remove(self) -> None:
         name = unit.NAME
+        if self._systemd.runs and (self._units / name).exists():
+            self._systemd.call("disable", name)
+            self._say(f"disabled {name}")
         for path in (self._units / f"{name}.d" / "strict.conf", self._units / name):
             if path.exists():
                 path.unlink()

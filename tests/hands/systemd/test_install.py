@@ -143,22 +143,6 @@ def test_the_strict_drop_in_says_what_each_line_takes_and_hides_not_what_it_star
             assert before.startswith("#") or "=" in before, f"{line} is not explained"
 
 
-@pytest.fixture
-def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Systemd:
-    """A systemd that runs the machine: its command is ours, and writes down what it is told."""
-    (tmp_path / "bin").mkdir()
-    script = tmp_path / "bin" / "systemctl"
-    script.write_text(
-        f'#!/bin/sh\necho "$*" >>{tmp_path}/told\n'
-        f"case $1 in is-active) cat {tmp_path}/active 2>/dev/null || echo inactive ;; "
-        f"start|restart) echo active >{tmp_path}/active ;;"
-        f" disable) rm -f {tmp_path}/active ;; esac\n"
-    )
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    return Systemd(booted=tmp_path)
-
-
 def told(tmp_path: Path) -> list[str]:
     """What systemd was told, but not asked."""
     lines = (tmp_path / "told").read_text().splitlines()

@@ -9,14 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from carpal.errors import CarpalError
 from carpal.hand_mark import mark
+from hands.app import HandConfig
 from hands.enroll import Links, enroll, links_path
 from hands.inside import tree
 from hands.systemd import unit
+from hands.systemd.systemctl import Systemd
+from hands.systemd.uninstall import Uninstall
 from tests.hands.fake_brain import FakeBrain
 from tests.hands.local.test_status import until
 from tests.hands.machine import Machine
 from tests.hands.place import PATIENCE
+from tests.hands.systemd.test_install import told
 from tests.hands.test_cli import carpal
 from tests.trust import Trust, trust
 
@@ -102,6 +107,25 @@ async def test_hands_left_by_a_daemon_that_ended_are_not_forgotten(
     assert ran.returncode == 3, ran.stdout
     assert "1 hands are left without a daemon, so nothing was removed" in ran.stderr
     assert machine.files.identity.exists()
+
+
+async def test_a_refusal_leaves_the_unit_enabled_and_the_end_stops_it_before_it_is_disabled(
+    machine: Machine, one: FakeBrain, systemd: Systemd, tmp_path: Path
+) -> None:
+    units, said = _installed(machine), list[str]()
+    async with _running(machine):
+        await (await one.link()).provision("h")
+    config = HandConfig(state_dir=machine.state, sandbox="off")
+    work = Uninstall(config, units, systemd, said.append)
+    with pytest.raises(CarpalError, match="1 hands are left without a daemon"):
+        await asyncio.to_thread(work.run, 1.0, now=False)
+    assert not (tmp_path / "told").exists(), "systemd was told something"
+    assert (units / unit.NAME).exists()
+    assert machine.files.identity.exists()
+
+    await asyncio.to_thread(work.run, 1.0, now=True)
+    assert told(tmp_path) == [f"stop {unit.NAME}", f"disable {unit.NAME}", "daemon-reload"]
+    assert said.index(f"disabled {unit.NAME}") < said.index(f"removed {units / unit.NAME}")
 
 
 async def test_its_identity_is_revoked_at_the_vault_and_the_machine_is_known_no_more(
