@@ -9,13 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from carpal.identity import Role
+from carpal.tls import IdentityFiles
 from hands.inside import tree
 from tests.command import Command
 from tests.hands.place import until
 from tests.interaction.play import Session, session
 from tests.interaction.visiting import Typed, command, typed, welcoming
 from tests.pace import SCALE
+from tests.pki import Pki
 from tests.world import World
+from vault.files import VaultFiles
 
 pytestmark = pytest.mark.slow
 
@@ -75,6 +79,15 @@ async def _is_over(made: Session, what: str, head: int, seconds: float) -> str:
     return str(json.loads(left.data)["because"])
 
 
+def renewed(whole: World) -> None:
+    """Give the daemon another certificate of the same name."""
+    folder = whole.state / "hand" / "identity"
+    name = IdentityFiles(folder).load_valid().identity.name
+    pki = Pki(whole.state)
+    pki.authority = VaultFiles(whole.state).load_authority()
+    pki.issue(Role.DAEMON, name, directory=folder)
+
+
 async def test_a_killed_command_gives_control_back(made: Session, carpal: Command) -> None:
     async with typed(carpal, "hand", "shell", made.session_id) as person:
         what, head = await _busy(person, made)
@@ -109,6 +122,19 @@ async def test_a_killed_brain_gives_control_back_and_another_writes_it_down(
     assert left.source.rpartition("/")[2] != name
     assert "at" in json.loads(left.data), "when it was, not when it was written"
     await whole.brain(name)
+
+
+async def test_a_new_certificate_of_the_daemon_ends_the_tunnel_and_the_command_says_why(
+    whole: World, made: Session, carpal: Command
+) -> None:
+    async with typed(carpal, "hand", "shell", made.session_id) as person:
+        await person.prompted()
+        renewed(whole)
+        whole.running["daemon"].process.send_signal(signal.SIGHUP)
+        await person.sees(b"is not linked: wait for the daemon to connect")
+        assert await person.ends() == 3
+    again = await carpal("hand", "shell", made.session_id, "-c", "cat f")
+    assert (again.code, again.stdout) == (0, "kept\n"), again.stderr
 
 
 async def test_nothing_that_a_person_typed_or_saw_is_anywhere_in_logs_and_journals(
