@@ -19,7 +19,9 @@ from carpal.ids import new_id
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.verdict import PEER, Failed, Skipped, explain, must
+from hands.conformance import refusals
 from hands.conformance.hand import HandAt
+from hands.conformance.held import RESET, Held
 from hands.conformance.own import OwnServer
 from hands.conformance.subject import WORKSPACE, Subject, dialled
 from hands.conformance.waits import END, RESULT, Waits
@@ -39,6 +41,12 @@ NO_RESULT = "Provision sent no result"
 _RESULT = "Have Provision send one `result` as soon as the hand can run a call, or refuse."
 _LAST = "End Provision's stream, with the status OK, right after its one `result`."
 _RELEASE = "Have Release end the hand and all it started, and answer it every time."
+_RESET = (
+    "Have ResetUnit bring a unit that Describe names to the state in which each hand finds it, "
+    "within a minute, however often."
+)
+_AGAIN = 0.2
+"""Seconds between tries at a unit that is being reset."""
 _SOMEONE = 54_321
 """A user id, where root may choose one."""
 _MIB = 1024 * 1024
@@ -51,6 +59,10 @@ class Bench:
         self.subject = subject
         self.scale = scale
         self.waits = waits or Waits(scale)
+        self.held = Held(subject)
+        """The units of its hands."""
+        self.not_reset: Failed | None = None
+        """What a reset at the end failed with."""
         self._hands: list[HandAt] = []
         self._made: dict[str, str] = {}
         """The session of each hand, by its id: what a check claims to be afterwards is its own."""
@@ -98,14 +110,42 @@ class Bench:
         return request
 
     async def provision(
-        self, request: pb.ProvisionRequest, patience: float = 0.0
+        self, request: pb.ProvisionRequest, patience: float = 0.0, *, beyond: bool = False
     ) -> pb.ProvisionResult:
         """Provision, and see to the hand's end; its result, which must come last and alone.
 
-        It may take `patience` seconds, or as long as any.
+        It may take `patience` seconds, or as long as any. Skipped when the type has too few units,
+        unless one `beyond` all of them is meant.
         """
+        taken = not beyond and self.held.take(request.hand_id)
         self._hands.append(self.at(request))
         self._made[request.hand_id] = request.driver.session_id
+        if taken and self.held.ours:
+            request.unit_id = self.held.unit_of(request.hand_id)
+            await self.reset(request.unit_id)
+        try:
+            return await self._provision_soon(request, patience, wait=taken)
+        except grpc.aio.AioRpcError:
+            if taken:
+                self.held.give_back(request.hand_id)
+            raise
+
+    async def _provision_soon(
+        self, request: pb.ProvisionRequest, patience: float, *, wait: bool
+    ) -> pb.ProvisionResult:
+        """Provision; after the server was killed, `wait` for units that it resets at its start."""
+        own = self.subject.own
+        ends = time.monotonic() + self.slow(RESET)
+        while True:
+            try:
+                return await self._provision(request, patience)
+            except grpc.aio.AioRpcError as error:
+                full = from_rpc(error, PEER).reason is Reason.AT_CAPACITY
+                if not (wait and full and own and own.killed and time.monotonic() < ends):
+                    raise
+            await asyncio.sleep(_AGAIN)  # nothing announces it
+
+    async def _provision(self, request: pb.ProvisionRequest, patience: float) -> pb.ProvisionResult:
         with self.waits.of("Provision"), held(self.stub.Provision(request)) as making:
             steps = aiter(making)
             async with self.waits.within(patience or RESULT, NO_RESULT, _RESULT):
@@ -131,7 +171,31 @@ class Bench:
             lacks=lacks,
             limit=limit,
             waits=self.waits,
+            over=lambda: self._over(request.hand_id),
         )
+
+    async def units(self) -> dict[str, pb.UnitInfo]:
+        """What Describe says of the type's units now, by id."""
+        async with self.waits.answer("Describe"):
+            types = (await self.stub.Describe(pb.DescribeRequest())).types
+        name = self.subject.type.type
+        return {each.unit_id: each for kind in types if kind.type == name for each in kind.units}
+
+    async def reset(self, unit_id: str) -> None:
+        """Have the server reset a unit, as a daemon does. Failed when it does not."""
+        request = pb.ResetUnitRequest(type=self.subject.type.type, unit_id=unit_id)
+        async with self.waits.within(RESET, f"ResetUnit of {unit_id} was not answered", _RESET):
+            try:
+                await self.stub.ResetUnit(request)
+            except grpc.aio.AioRpcError as error:
+                missing = error.code() is grpc.StatusCode.UNIMPLEMENTED
+                change = refusals.change("ResetUnit", error.code()) if missing else _RESET
+                raise Failed(f"ResetUnit of {unit_id}: {explain(error)}", change) from None
+
+    async def _over(self, hand_id: str) -> None:
+        """A hand was released: its unit is reset, and may be another's."""
+        if (unit_id := self.held.give_back(hand_id)) and self.held.ours:
+            await self.reset(unit_id)
 
     async def hand(self, limits: Mapping[str, int] | None = None, **config: Any) -> HandAt:
         """A new hand."""
@@ -203,6 +267,9 @@ class Bench:
                 async with asyncio.timeout(self.slow(_ENDING)):
                     if why := await self._end(hand_id, session_id):
                         left.append(f"{hand_id}: {why}")
+                await self._over(hand_id)
+            except Failed as error:
+                self.not_reset = error
             except TimeoutError:
                 left.append(f"{hand_id}: Release was not answered")
             except grpc.RpcError as error:
@@ -267,6 +334,8 @@ async def open_bench(
         raise
     if left := await bench.close():
         raise Failed(f"left behind: {'; '.join(left)}", _RELEASE)
+    if bench.not_reset:
+        raise bench.not_reset
 
 
 def number() -> str:

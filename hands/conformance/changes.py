@@ -177,6 +177,21 @@ CHANGES: Mapping[str, str] = {
     "tunnel's stream ends.",
     "nobody_in_no_hand": "Look the hand up by hand_id and session_id before anyone is let in, and "
     "refuse with HAND_NOT_FOUND when there is none.",
+    # Units.
+    "units_named": "Name each unit in Describe once, at most 256 with labels of 64 KiB, by an id "
+    "of letters, digits, `_` and `-`.",
+    "unit_alone": "Note who holds a unit before anything is done to it, show it as `holder`, and "
+    "refuse with AT_CAPACITY when none that fits is free.",
+    "unit_freed": "Forget the holder when its hand is released and its unit reset, so that the "
+    "next hand gets it.",
+    "labels_refused": "Take `unit` out of the config, and refuse labels that no unit has with "
+    "INVALID_FIELD whose `field` is `config.unit`.",
+    "unit_kept": "Keep on disk who holds a unit, and at the server's start reset it only when that "
+    "hand is dead.",
+    "unit_reset": "Have ResetUnit answer when it is asked twice, and leave a unit of which a hand "
+    "can be made again.",
+    "unknown_unit": "Refuse ResetUnit of a unit_id that Describe does not name with the status "
+    "INVALID_ARGUMENT and a message, and never answer a reset that failed.",
     # Visual.
     "screenshot": "Attach the image with its SHA-256, size and media type, and put a text that "
     "says so into content.",

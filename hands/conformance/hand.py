@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -147,8 +147,11 @@ class HandAt:
         lacks: frozenset[str] = frozenset(),
         limit: Callable[[str], float] = lambda _tool: 0.0,
         waits: Waits | None = None,
+        over: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`stub` gives the connection there is now; `lacks` are commands that are not there.
+
+        `over` is what follows its release.
 
         `limit` gives the time limit of a tool's call for which none is said; 0 leaves it to the
         tool.
@@ -159,6 +162,7 @@ class HandAt:
         self._stub = stub
         self._lacks = lacks
         self._limit = limit
+        self._over = over
 
     def request(
         self,
@@ -273,4 +277,7 @@ class HandAt:
         """End it."""
         request = pb.ReleaseRequest(driver=self.driver, hand_id=self.hand_id)
         async with self._waits.answer("Release"):
-            return await self._stub().Release(request)
+            released = await self._stub().Release(request)
+        if released.ended and self._over is not None:
+            await self._over()
+        return released

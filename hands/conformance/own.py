@@ -35,6 +35,8 @@ class OwnServer:
     def __init__(self, folder: Path, type_name: str, workspace: str) -> None:
         self.socket = folder / "socket"
         self.secret = f"secret-{os.urandom(8).hex()}"
+        self.killed = False
+        """Whether it ever was."""
         self._folder = folder
         self._arguments = [
             *("hand", "serve", "--state-dir", str(folder), "--socket", str(self.socket)),
@@ -60,6 +62,7 @@ class OwnServer:
     async def kill(self) -> None:
         """As a machine that is out of memory does."""
         assert self._child is not None
+        self.killed = True
         self._child.process.kill()
         await self._child.process.wait()
 

@@ -15,6 +15,8 @@ from hands.conformance.waits import Waits
 
 SECONDS = 60.0
 """One check may take, on a machine of scale 1."""
+_WITH_UNITS = 180.0
+"""The same, of a type with units: each hand waits for two resets."""
 AT_ONCE = 3
 
 
@@ -28,13 +30,14 @@ async def judge(check: Check, subject: Subject, scale: float = 1.0) -> Verdict:
         reason = "a daemon sees to it, for a type that does not claim `claim`"
         return Verdict(check.sentence, check.capability, "skipped", reason)
     waits = Waits(scale)
+    seconds = (_WITH_UNITS if subject.has_units else SECONDS) * scale
     try:
-        async with asyncio.timeout(SECONDS * scale), open_bench(subject, scale, waits) as bench:
+        async with asyncio.timeout(seconds), open_bench(subject, scale, waits) as bench:
             await check.run(bench)
     except Skipped as reason:
         return Verdict(check.sentence, check.capability, "skipped", str(reason))
     except Exception as error:  # noqa: BLE001 - whatever a server answers, the others go on
-        detail, change = _meant(error, waits, SECONDS * scale)
+        detail, change = _meant(error, waits, seconds)
         change = change or CHANGES[check.name]
         return Verdict(check.sentence, check.capability, "fail", detail, change)
     return Verdict(check.sentence, check.capability, "pass")
@@ -60,4 +63,6 @@ def verdicts(
     checks: Sequence[Check], subject: Subject, scale: float = 1.0
 ) -> AsyncGenerator[Verdict, None]:
     """Each check's verdict, in order, as it comes; those that must be alone come last."""
-    return judged(checks, lambda check: judge(check, subject, scale), AT_ONCE)
+    # Of units there may be one, which each check must find free.
+    at_once = 1 if subject.has_units else AT_ONCE
+    return judged(checks, lambda check: judge(check, subject, scale), at_once)

@@ -61,6 +61,18 @@ class Subject:
         """What the type says it can do."""
         return frozenset(self.type.capabilities)
 
+    @property
+    def has_units(self) -> bool:
+        """Whether each of its hands has a unit."""
+        return "units" in self.capabilities
+
+    @property
+    def units(self) -> list[str]:
+        """Its units that a hand may get; how they are, a daemon alone says."""
+        says = "claim" in self.capabilities
+        named = [each.unit_id for each in self.type.units if each.healthy or not says]
+        return list(dict.fromkeys(named))
+
     def limit(self, tool: str) -> float:
         """Seconds that a daemon gives a call of a server of its own; 0 leaves it to the server."""
         if "claim" in self.capabilities:

@@ -17,6 +17,7 @@ from hands.conformance.checks import (
     provisions,
     shell,
     tunnels,
+    units,
     visual,
 )
 from hands.conformance.group import Check, Group
@@ -33,6 +34,7 @@ _GROUPS: tuple[Group, ...] = (
     limits.shell,
     files.files,
     isolated.isolated,
+    units.units,
     visual.visual,
     events.events,
     tunnels.tunnel,

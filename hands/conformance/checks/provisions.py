@@ -45,6 +45,7 @@ async def limit_refused(bench: Bench) -> None:
         setattr(request.limits, limit, value)
         if bench.subject.enforces(limit):
             await bench.provision(request)
+            await bench.at(request).release()
             continue
         with refused(Reason.LIMIT_NOT_ENFORCEABLE, says=limit):
             await bench.provision(request)
@@ -52,6 +53,7 @@ async def limit_refused(bench: Bench) -> None:
             await bench.at(request).run(*bench.plain_call())
         request.ClearField("limits")
         await bench.provision(request)  # the id is free
+        await bench.at(request).release()
 
 
 @contract(daemons=True)
