@@ -92,16 +92,18 @@ async def call(
         await _check(service, types, request, asked.type)
         async for step in service.provision(order):
             note(step.progress.message if step.HasField("progress") else step.result.note)
+        release = pb.ReleaseRequest(driver=driver, hand_id=order.hand_id)
         try:
             async for response in service.execute(request).watch(0):
                 if response.HasField("output"):
                     output(response.output.data)
                 else:
                     result = response.result
-        finally:
-            release = pb.ReleaseRequest(driver=driver, hand_id=order.hand_id)
-            left = await _end(service, release, types[asked.type])
-        return Called(result, left)
+        except BaseException:
+            if left := await _end(service, release, types[asked.type]):
+                note(left)  # beside why there is no result
+            raise
+        return Called(result, await _end(service, release, types[asked.type]))
 
 
 async def _end(service: HandService, request: pb.ReleaseRequest, kind: HandType) -> str:

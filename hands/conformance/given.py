@@ -21,7 +21,12 @@ def check(subject: Subject) -> None:
 
 
 def check_calls(subject: Subject) -> None:
-    """Raises INVALID_FIELD, which names the flag, for a call that fits no tool."""
+    """Raises INVALID_FIELD, which names the flag, for a call that fits no tool.
+
+    Of hands that should list their tools, and list none, a check says so.
+    """
+    if "lists_tools" in subject.capabilities and not subject.type.tools:
+        return
     calls = {"--call": subject.plain, "--long": subject.long, "--says": subject.says}
     for flag, call in calls.items():
         if call is not None:

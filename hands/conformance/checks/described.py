@@ -24,9 +24,11 @@ _TAKEN = "Change that in Describe: a daemon offers no type of which it takes som
 _SCHEMA = 'Make each schema the bytes of a JSON Schema whose `type` is "object".'
 _TYPE = "Give the type a description of at most 32 KiB: the model reads it."
 _LIMIT = "Give the tool's time_limit more than nothing and at most a day, or leave it out."
+_WHOLE = f"Keep them below {256 * 1024} bytes: a daemon offers no type that says more."
 _TOOL = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _TOOLS_MAX = 128
 _TEXT_MAX = 32 * 1024
+_WHOLE_MAX = 256 * 1024
 _DAY = 24 * 3600
 _NO_CONFIG = b'{"type": "object"}'
 
@@ -50,7 +52,8 @@ async def described_whole(bench: Bench) -> None:
     """Each tool has a name of its own, a description, and a JSON Schema of an object."""
     kind = bench.subject.type
     names = [tool.name for tool in kind.tools]
-    must(bool(names), "there is no tool", "List at least one tool in Describe.")
+    where = "ProvisionResult" if "lists_tools" in bench.subject.capabilities else "Describe"
+    must(bool(names), "there is no tool", f"List at least one tool in {where}.")
     twice = sorted({name for name in names if names.count(name) > 1})
     must(not twice, f"two tools are named {', '.join(twice)}", "Give each tool another name.")
     for tool in kind.tools:
@@ -60,10 +63,10 @@ async def described_whole(bench: Bench) -> None:
     if kind.config_schema:
         _object("the config", kind.config_schema)
     if "claim" not in bench.subject.capabilities:
-        _check_taken(kind)
+        check_taken(kind)
 
 
-def _check_taken(kind: pb.HandTypeInfo) -> None:
+def check_taken(kind: pb.HandTypeInfo) -> None:
     """A daemon that has its socket takes it: else it offers no such type, and says why."""
     must(len(kind.tools) <= _TOOLS_MAX, f"there are more than {_TOOLS_MAX} tools", _TAKEN)
     must(0 < len(kind.description.encode()) <= _TEXT_MAX, "the type has no description", _TYPE)
@@ -80,6 +83,10 @@ def _check_taken(kind: pb.HandTypeInfo) -> None:
     for name, schema in schemas.items():
         problem = schemas_taken.problem(schema)
         must(not problem, f"no daemon takes the schema of {name}: {problem}", _TAKEN)
+    whole = sum(
+        len(tool.description.encode()) + len(json.dumps(schemas[tool.name])) for tool in kind.tools
+    )
+    must(whole <= _WHOLE_MAX, f"its tools have {whole} bytes of descriptions and schemas", _WHOLE)
 
 
 @contract("h22")

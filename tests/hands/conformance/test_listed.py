@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from carpal.v1 import hand_pb2 as pb
+from hands.conformance import given
 from hands.conformance.changes import CHANGES
 from hands.conformance.first import first
 from hands.conformance.run import judge
@@ -59,3 +60,14 @@ async def test_the_checks_of_tools_are_made_of_those_that_the_hand_lists(tmp_pat
         subject = await first(await subject_at(tmp_path / "hand.sock", None, CONFIG), 1.0)
         assert [tool.name for tool in subject.type.tools] == ["say"]
         assert (await judge(check, subject, 1.0)).verdict == "pass"
+
+
+async def test_a_call_to_check_with_is_no_mistake_where_the_hands_list_no_tools(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path / "hand.sock", ListsNothing()):
+        described = await subject_at(
+            tmp_path / "hand.sock", None, CONFIG, None, ("say", {"text": "a"})
+        )
+        given.check(described)
+        given.check_calls(await first(described, 1.0))

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from carpal.verdict import Failed
 from hands.builtin import socket_said
 from hands.conformance import schemas
+from hands.conformance.checks.described import check_taken
 from tests.hands.hand_server import Least
 
 _DEEP: dict[str, Any] = {"type": "string"}
@@ -44,4 +46,23 @@ def test_a_schema_is_taken_by_the_checks_if_it_is_by_a_daemon(
         socket_said.described("echo", [info])
     else:
         with pytest.raises(ValueError):  # noqa: PT011 - any: what is wrong is said in words
+            socket_said.described("echo", [info])
+
+
+@pytest.mark.parametrize(("tools", "taken"), [(4, True), (6, False)])
+def test_a_type_is_taken_whole_by_the_checks_if_it_is_by_a_daemon(tools: int, taken: bool) -> None:
+    info = Least().info
+    (first,) = info.tools
+    schema = {"type": "object", "properties": {"text": {**TEXT, "description": "x" * 60_000}}}
+    first.input_schema = json.dumps(schema).encode()
+    for number in range(1, tools):
+        info.tools.add().CopyFrom(first)
+        info.tools[number].name = f"{first.name}{number}"
+    if taken:
+        check_taken(info)
+        socket_said.described("echo", [info])
+    else:
+        with pytest.raises(Failed, match="bytes of descriptions and schemas"):
+            check_taken(info)
+        with pytest.raises(ValueError, match="bytes of descriptions and schemas"):
             socket_said.described("echo", [info])
