@@ -46,8 +46,9 @@ def install(  # noqa: PLR0917 - click passes by name
 
     if state_dir is None and user and os.geteuid() != 0:
         state_dir = unit.STATE
-    state_dir, config_file = meant(state_dir, config_file)
-    settings = settings_of(state_dir, config_file)
+    file = unit_dir / unit.NAME
+    state_dir, config_file = meant(state_dir, config_file, file)
+    settings = settings_of(state_dir, config_file, file)
     state = settings.state_dir.absolute()
     if user:
         work.check_user(user, state)
@@ -90,10 +91,11 @@ def uninstall(  # noqa: PLR0917 - click passes by name
     """
     from hands.systemd.systemctl import Systemd
     from hands.systemd.uninstall import Uninstall
+    from hands.systemd.unit import NAME
 
     logs.setup(level="error")  # what it does is said; which types were left out is not asked
     limit = duration(timeout, "--timeout").total_seconds()
-    settings = settings_of(state_dir, config_file)
+    settings = settings_of(state_dir, config_file, unit_dir / NAME)
     if not yes:
         raise refuse(
             Reason.INVALID_FIELD,

@@ -26,11 +26,13 @@ CONFIG = click.option(
 )
 
 
-def settings_of(state_dir: Path | None, config_file: Path | None) -> "HandConfig":
+def settings_of(
+    state_dir: Path | None, config_file: Path | None, unit: Path | None = None
+) -> "HandConfig":
     """What the service here goes by, or `carpal hand run` would: see `hands.systemd.noted`."""
     from hands.app import HandConfig
 
-    state_dir, config_file = meant(state_dir, config_file)
+    state_dir, config_file = meant(state_dir, config_file, unit)
     return config.load(HandConfig, "hand", {"state_dir": state_dir}, config_file)
 
 

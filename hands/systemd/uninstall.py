@@ -125,6 +125,12 @@ class Uninstall:
         ends = time.monotonic() + self._config.stop_wait + _END
         while _is_there(pid) and time.monotonic() < ends:
             time.sleep(0.1)
+        if _is_there(pid):
+            raise refuse(
+                Reason.UNAVAILABLE,
+                f"the daemon, process {pid}, did not end in {self._config.stop_wait + _END:g} s",
+                action=f"see why in its log, or `kill -9 {pid}`; then run this again",
+            )
         self._say(f"stopped the daemon that ran as process {pid}")
 
     async def _end_hands(self, *, now: bool) -> None:
@@ -169,6 +175,13 @@ class Uninstall:
         if self._systemd.runs and (self._units / name).exists():
             self._systemd.call("disable", name)
             self._say(f"disabled {name}")
+        folder = self._files.folder
+        if folder.exists():
+            folders.remove(folder)
+            self._say(f"removed {folder}")
+        with suppress(OSError):  # other processes' state stays
+            self._config.state_dir.rmdir()
+        # Last, for it notes where the state folder is: whoever repeats this finds that by it.
         for path in (self._units / f"{name}.d" / "strict.conf", self._units / name):
             if path.exists():
                 path.unlink()
@@ -177,12 +190,6 @@ class Uninstall:
             (self._units / f"{name}.d").rmdir()
         if self._systemd.runs:
             self._systemd.call("daemon-reload")
-        folder = self._files.folder
-        if folder.exists():
-            folders.remove(folder)
-            self._say(f"removed {folder}")
-        with suppress(OSError):  # other processes' state stays
-            self._config.state_dir.rmdir()
         self._say("done; what is left: the package, and /etc/carpal")
 
 

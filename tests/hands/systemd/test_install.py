@@ -230,3 +230,6 @@ def test_where_systemd_does_not_run_the_unit_is_written_and_what_is_next_is_said
     assert "systemd does not run here, so nothing was started" in ran.stdout
     assert "next: carpal hand enroll" in ran.stdout
     assert verify(units) == ""
+
+    again = carpal("install", "--dry-run", "--unit-dir", str(units))
+    assert f'State="{state}"' in again.stdout, "the note of that unit counts, and no other's"

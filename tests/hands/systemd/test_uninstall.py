@@ -14,6 +14,7 @@ from carpal.hand_mark import mark
 from hands.app import HandConfig
 from hands.enroll import Links, enroll, links_path
 from hands.inside import tree
+from hands.life import folders
 from hands.systemd import unit
 from hands.systemd.systemctl import Systemd
 from hands.systemd.uninstall import Uninstall
@@ -81,9 +82,9 @@ async def test_hands_that_are_left_keep_everything_and_with_now_they_are_ended_a
         "ended hand h",
         "identity NOT revoked: ",
         "its key is removed here; an operator must: carpal fleet revoke d",
+        f"removed {machine.files.folder}",
         f"removed {units / unit.NAME}.d/strict.conf",
         f"removed {units / unit.NAME}",
-        f"removed {machine.files.folder}",
     ]
     places = [ran.stdout.find(step) for step in steps]
     assert -1 not in places, ran.stdout
@@ -126,6 +127,26 @@ async def test_a_refusal_leaves_the_unit_enabled_and_the_end_stops_it_before_it_
     await asyncio.to_thread(work.run, 1.0, now=True)
     assert told(tmp_path) == [f"stop {unit.NAME}", f"disable {unit.NAME}", "daemon-reload"]
     assert said.index(f"disabled {unit.NAME}") < said.index(f"removed {units / unit.NAME}")
+
+
+async def test_cut_short_at_its_last_step_it_has_left_no_key_and_again_it_finds_its_state(
+    machine: Machine, systemd: Systemd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state folder is not the usual one: only the unit tells where it is."""
+    units, removed = _installed(machine), folders.remove
+    config = HandConfig(state_dir=machine.state, sandbox="off")
+
+    def cut(folder: Path) -> None:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(folders, "remove", cut)
+    with pytest.raises(OSError, match="the disk is gone"):
+        await asyncio.to_thread(Uninstall(config, units, systemd, print).run, 1.0, now=True)
+    assert (units / unit.NAME).exists(), "it tells where the rest is"
+    monkeypatch.setattr(folders, "remove", removed)
+    await asyncio.to_thread(Uninstall(config, units, systemd, print).run, 1.0, now=True)
+    assert not machine.files.identity.exists()
+    assert not (units / unit.NAME).exists()
 
 
 async def test_its_identity_is_revoked_at_the_vault_and_the_machine_is_known_no_more(
