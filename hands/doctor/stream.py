@@ -24,6 +24,7 @@ MOST = 3600.0
 _ANSWER = 10.0
 _AT_ONCE = 30.0
 """Seconds for it to begin, whatever else it waits for."""
+_SWALLOWED = "nothing comes through any more"
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,9 @@ async def _hold(subject: Subject, loaded: Loaded, address: str, beat: float) -> 
         reading = asyncio.create_task(watch.read())
         beats = asyncio.create_task(_beat(stub, beat)) if beat else None
         try:
-            async with asyncio.timeout(_ANSWER):
-                await asyncio.wait({reading})
+            done, _ = await asyncio.wait({reading}, timeout=_ANSWER)
+            if not done:
+                return _Held(time.monotonic() - began, _SWALLOWED)
             if reading.exception():
                 return _cut(began, reading)
             began = time.monotonic()
@@ -131,6 +133,6 @@ def _cut(began: float, ended: "asyncio.Task[object]") -> _Held:
 def _said(error: BaseException) -> str:
     if isinstance(error, grpc.aio.AioRpcError):
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return "nothing comes through any more"
+            return _SWALLOWED
         return (error.details() or error.code().name).rsplit(": ", 1)[-1][:160]
     return str(error) if isinstance(error, CarpalError) else type(error).__name__

@@ -253,6 +253,19 @@ async def test_a_path_that_swallows_what_is_held_on_it_is_told_though_nothing_is
     assert "nothing comes through" in row.detail
 
 
+async def test_a_path_that_swallows_a_stream_before_it_began_is_told_too(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_ANSWER", 0.3 * SCALE)
+    loaded = patient.subject.loaded()
+    assert loaded is not None
+    async with fault_proxy(patient.brain.address) as path:
+        path.blackhole()
+        subject = replace(patient.subject, hold=1.0 * SCALE, scale=0.05 * SCALE)
+        row = await stream.held(subject, loaded, path.address)
+    assert (row.verdict, "nothing comes through" in row.detail) == (Verdict.FAIL, True), row.text()
+
+
 async def test_a_stream_is_held_only_when_asked_for(patient: Patient) -> None:
     rows = await patient.rows()
     assert (rows["stream"].verdict, "--hold 75s" in rows["stream"].action) == (Verdict.SKIP, True)
