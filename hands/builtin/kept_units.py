@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 AGAIN = 10.0
 """Seconds from an answer to the next question."""
-_FIRST = 5.0
+FIRST = 5.0
 """Seconds that the daemon's start waits for the first answer."""
 
 
@@ -36,7 +36,7 @@ class KeptUnits:
         first = asyncio.Event()
         self._asking = asyncio.create_task(self._keep_asking(first))
         answered = asyncio.create_task(first.wait())
-        await asyncio.wait({answered, self._asking}, timeout=_FIRST)
+        await asyncio.wait({answered, self._asking}, timeout=FIRST)
         answered.cancel()
 
     async def close(self) -> None:

@@ -12,6 +12,7 @@ from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
+from hands.contract import LISTS_TOOLS, Closing, Preparing
 from hands.describe import type_info
 from hands.types import installed
 from tests.brain.logs import LOG_TOOLS, Log
@@ -65,9 +66,14 @@ def test_a_type_that_is_no_good_is_refused_in_a_few_words(bad: hand_pb2.HandType
     assert len(str(caught.value)) < 1000
 
 
-def test_what_the_hands_here_offer_is_good() -> None:
+async def test_what_the_hands_here_offer_is_good() -> None:
     for each in installed().values():
-        assert tools_of(type_info(each.describe()))
+        if isinstance(each, Preparing):
+            await each.prepare()  # a plugin is asked then what it is
+        told = each.describe()
+        if isinstance(each, Closing):
+            await each.close()
+        assert bool(tools_of(type_info(told))) is (LISTS_TOOLS not in told.capabilities), told
 
 
 def test_a_hello_keeps_the_types_that_are_good() -> None:
