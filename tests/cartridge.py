@@ -5,6 +5,7 @@ direction is held. The goal is a chequered square. Once the block's corner is in
 won: the background's colours are inverted for good.
 """
 
+import sys
 from collections.abc import Mapping
 
 Y, X, PRESSES, WON = 0xC000, 0xC001, 0xC002, 0xC003
@@ -105,3 +106,7 @@ def cartridge(title: bytes = _TITLE) -> bytes:
     image[0x150 : 0x150 + len(code)] = code
     image[0x14D] = -(sum(image[0x134:0x14D]) + 25) & 0xFF
     return bytes(image)
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(cartridge())
