@@ -19,7 +19,13 @@ PYTHON = {"git": "mcp-server-git==2026.10.19", "time": "mcp-server-time==2026.10
 NODE = {
     "filesystem": "@modelcontextprotocol/server-filesystem@2026.8.31",
     "everything": "@modelcontextprotocol/server-everything@2026.8.31",
+    "playwright": "@playwright/mcp@0.0.83",
 }
+PROGRAMS = {
+    **{name: f"@modelcontextprotocol/server-{name}/dist/index.js" for name in NODE},
+    "playwright": "@playwright/mcp/cli.js",
+}
+"""Of those in Node.js, below node_modules."""
 _LIMIT = 240.0
 """Seconds to install one."""
 
@@ -41,7 +47,7 @@ def command(name: str) -> list[str]:
         pytest.skip(f"{wanted} is not there: {error}")
     if name in PYTHON:
         return [f"{place}/bin/mcp-server-{name}"]
-    return ["node", f"{place}/node_modules/@modelcontextprotocol/server-{name}/dist/index.js"]
+    return ["node", f"{place}/node_modules/{PROGRAMS[name]}"]
 
 
 def _install(name: str, wanted: str, place: Path) -> None:
@@ -70,4 +76,5 @@ def _environment() -> dict[str, str]:
     return {name: text for name, text in os.environ.items() if name not in ours} | {
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PYTHON": sys.executable,
+        "PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD": "1",
     }

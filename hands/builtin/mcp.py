@@ -14,7 +14,7 @@ from typing import Any
 
 from carpal.errors import invalid
 from hands.builtin import common, egress
-from hands.builtin.sandboxed import Kind, SandboxedType
+from hands.builtin.sandboxed import NAMESPACES, Kind, SandboxedType
 from hands.builtin.supervised import PULSE, Pulse
 from hands.contract import (
     LISTS_TOOLS,
@@ -45,6 +45,10 @@ _CONFIG_SCHEMA: dict[str, Any] = {
         "env": {**common.ENV, "description": "All that the server gets, besides the usual."},
         "workspace": common.WORKSPACE,
         "egress": egress.SCHEMA,
+        NAMESPACES: {
+            "type": "boolean",
+            "description": "The server starts what makes a sandbox of its own, as browsers do.",
+        },
     },
     "additionalProperties": False,
 }

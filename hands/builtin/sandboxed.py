@@ -40,6 +40,9 @@ from hands.inside.call import START_LIMIT
 from hands.isolation import bwrap, cgroups, probe
 from hands.isolation.cgroups import Group
 
+NAMESPACES = "namespaces"
+"""Where a type's config has it: what a hand runs makes a sandbox of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -190,7 +193,7 @@ class SandboxedType:
             (bwrap.hosting_python(), "-P", "-m", "hands.plugins.host", *run),
             {**python, **self._kind.environment},
             self._kind.readable,
-            self._kind.namespaces,
+            self._kind.namespaces or order.config.get(NAMESPACES) is True,
         )
 
     async def _connect(

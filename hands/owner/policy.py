@@ -45,6 +45,8 @@ class Policy:
     """What hands may reach."""
     open_network: tuple[str, ...] = ()
     """Types whose network is the machine's, and which may be made all the same."""
+    namespaces: tuple[str, ...] | None = None
+    """Types whose hands may ask for a sandbox in which others can be made."""
     people: tuple[str, ...] = ()
     """What a person may do inside a hand."""
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -54,7 +56,7 @@ class Policy:
 
     def offers(self, type_name: str) -> bool:
         """Whether hands of the type may be."""
-        return self.types is None or type_name in self.types
+        return _names(self.types, type_name)
 
     def offers_tool(self, type_name: str, tool: str) -> bool:
         """Whether a hand of the type may run the tool."""
@@ -82,6 +84,9 @@ class Policy:
         given = config.get("workspace")
         if given is not None:
             self.check_path("config.workspace", str(given), real)
+        if config.get("namespaces") and not _names(self.namespaces, type_name):
+            asked = f"config.namespaces of a {type_name} hand"
+            raise self._forbids("namespaces", asked, self.namespaces)
         if self.hosts is None:
             return
         if not isolated and type_name not in self.open_network:
@@ -195,6 +200,10 @@ def covers(allowed: Rule, asked: Rule) -> bool:
         and name.endswith(allowed.host[1:])
         and hosts.address(name) is None
     )
+
+
+def _names(allowed: Sequence[str] | None, name: str) -> bool:
+    return allowed is None or name in allowed
 
 
 def _fits_one(text: str, patterns: Sequence[str] | None) -> bool:

@@ -20,6 +20,7 @@ def unknown(policy: Policy, tools: Mapping[str, Collection[str] | None]) -> list
     """
     named = [("types", each) for each in policy.types or ()]
     named += [("open_network", each) for each in policy.open_network]
+    named += [("namespaces", each) for each in policy.namespaces or ()]
     found = [f"{key}: {each}" for key, each in named if each not in tools]
     for of, each in policy.tools or ():
         asked = list(tools.values()) if of == "*" else [tools.get(of, ())]

@@ -72,6 +72,7 @@ def _policy(given: Mapping[str, Any], file: str, digest: str) -> Policy:
         "mounts": lambda key, value: _texts(key, value, _one_of(MOUNTS)),
         "hosts": _hosts,
         "open_network": lambda key, value: _texts(key, value, _name),
+        "namespaces": lambda key, value: _texts(key, value, _name),
         "people": lambda key, value: _texts(key, value, _one_of(ENTRIES)),
         "limits": _limits,
         "redact": _redactor,

@@ -24,6 +24,7 @@ folders = ["/srv/agents"]
 mounts = ["text", "git"]
 hosts = ["pypi.org", "*.example.com", "192.0.2.1:8080"]
 open_network = ["process"]
+namespaces = ["mcp"]
 people = ["shell"]
 redact = ['AKIA[A-Z0-9]{16}', "hunter2!"]
 syslog = true
@@ -64,6 +65,7 @@ def config(given: dict[str, object], *, isolated: bool = True) -> Callable[[], N
         ("folders", config({"image": "python:3.11", "workspace": "/srv/agents/../../etc"})),
         ("hosts", config({"image": "python:3.11", "egress": [{"host": "evil.org"}]})),
         ("hosts", config({"image": "python:3.11"}, isolated=False)),
+        ("namespaces", config({"image": "python:3.11", "namespaces": True})),
         ("mounts", lambda: policy().check_mounts([Mount("tar", "0" * 64, ".")])),
         ("hosts", lambda: policy().check_mounts([Mount("git", "https://evil.org/r.git", "r")])),
         ("limits.memory_bytes", lambda: policy().within({"memory_bytes": 2**31})),
@@ -118,7 +120,9 @@ def test_without_a_file_all_is_allowed_but_nobody_enters() -> None:
     assert "no policy" in refusal(lambda: free.check_entry("shell")).message
 
 
-@pytest.mark.parametrize("key", ["types", "tools", "images", "folders", "mounts", "workspaces"])
+@pytest.mark.parametrize(
+    "key", ["types", "tools", "images", "folders", "mounts", "workspaces", "namespaces"]
+)
 def test_an_empty_list_allows_nothing(key: str) -> None:
     own = policy(f"{key} = []")
     asks: dict[str, Callable[[], None]] = {
@@ -127,6 +131,7 @@ def test_an_empty_list_allows_nothing(key: str) -> None:
         "images": lambda: own.check_config("c", {"image": "x"}, "", isolated=True),
         "folders": lambda: own.check_config("c", {"workspace": "/x"}, "/x", isolated=True),
         "mounts": lambda: own.check_mounts([Mount("text", "t", "f")]),
+        "namespaces": lambda: own.check_config("c", {"namespaces": True}, "", isolated=True),
         "workspaces": lambda: own.check_workspace("default"),
     }
     assert "It allows none." in refusal(asks[key]).message

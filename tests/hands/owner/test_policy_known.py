@@ -16,6 +16,7 @@ TOOLS = {"process": ["bash", "read"], "socket": None}
         ('tools = ["phone/*", "socket/anything"]', ["tools: phone/*"]),
         ('types = ["process", "phone"]', ["types: phone"]),
         ('open_network = ["proces"]', ["open_network: proces"]),
+        ('namespaces = ["process", "mpc"]', ["namespaces: mpc"]),
         ("tools = []", []),
         ("", []),
     ],
