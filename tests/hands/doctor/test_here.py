@@ -344,3 +344,17 @@ def _state(folder: Path) -> dict[str, tuple[int, int, int]]:
         about = path.lstat()
         found[str(path)] = (about.st_uid, about.st_mode, about.st_mtime_ns if path.is_file() else 0)
     return found
+
+
+@needs_root
+def test_a_daemon_that_may_make_no_groups_is_told_which_limits_it_cannot_keep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CARPAL_CGROUPS", "off")
+    (row,) = machine.groups(None)
+    assert row.verdict is Verdict.WARN
+    assert row.detail.startswith("cpu, memory, pids of a hand cannot be limited")
+    assert "as root" in row.action
+    monkeypatch.delenv("CARPAL_CGROUPS")  # as root, by what may make them
+    (row,) = machine.groups(None)
+    assert row.verdict is Verdict.OK, row.text()
