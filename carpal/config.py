@@ -83,7 +83,8 @@ def _read(path: Path, *, required: bool) -> dict[str, Any]:
 def _decode(kind: type, value: Any) -> Any:
     if kind is Path and isinstance(value, (str, Path)):
         return Path(value)
-    raise NotImplementedError(kind)
+    # Told with the key that has it; what this library cannot know by itself it asks here.
+    raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
 
 
 def _explain(

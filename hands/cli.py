@@ -18,7 +18,7 @@ from carpal.tls import IdentityFiles
 from hands.commands.doctor import diag, doctor
 from hands.commands.drain import drain
 from hands.commands.install import install, uninstall
-from hands.commands.options import CONFIG, STATE, asking, settings_of
+from hands.commands.options import CONFIG, STATE, asking, folder_of, settings_of
 from hands.commands.owner import audit, stop
 from hands.commands.types import call, new
 from hands.commands.units import units
@@ -154,12 +154,11 @@ def status(state_dir: Path | None, config_file: Path | None, *, as_json: bool) -
     And which hands it has: each with its type, its sessions and what it is at. Asks the daemon
     itself, over its local socket. Exit code 0 when it is linked, else 3.
     """
-    from hands.files import HandFiles
     from hands.local import asking
     from hands.local import status as shown
     from hands.local.waiting import hands_of, named
 
-    folder = HandFiles(settings_of(state_dir, config_file).state_dir).folder
+    folder = folder_of(state_dir, config_file)
     row = asking.ask(folder)
     there = hands_of(asking.ask(folder, "/hands"))
     if as_json:

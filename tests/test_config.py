@@ -19,6 +19,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lease_term: float = 10.0
     folder: Path = Path("/x")
     labels: dict[str, str] = {}
+    places: dict[str, Path] = {}
 
 
 class Needed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,6 +101,14 @@ def test_a_value_of_the_wrong_type_is_named_with_where_it_came_from(
 def test_a_value_of_the_wrong_type_in_a_file_is_named_with_the_file(file: Path) -> None:
     file.write_text("labels = 3\n")
     assert f"{file}: labels: " in refused(Settings, {}, file)
+
+
+@pytest.mark.parametrize("line", ["folder = 3", "[places]\na = 3", "folder = []"])
+def test_what_should_be_a_path_and_is_none_is_named_too(tmp_path: Path, line: str) -> None:
+    written = tmp_path / "hand.toml"
+    written.write_text(f"{line}\n")
+    key = line.strip("[").split("]")[0].split(" ")[0]
+    assert f"{written}: {key}: expected `str`, got `" in refused(Settings, {}, written)
 
 
 def test_what_must_be_set_and_is_not_says_how() -> None:

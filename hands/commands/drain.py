@@ -6,7 +6,7 @@ import click
 
 from carpal.durations import duration
 from carpal.errors import invalid
-from hands.commands.options import CONFIG, STATE, settings_of
+from hands.commands.options import CONFIG, STATE, folder_of
 from hands.local.waiting import hands_of, left, wait_for_none
 
 
@@ -30,13 +30,12 @@ def drain(  # noqa: PLR0917 - click passes by name
     Works without a link too. A hand ends when its session gives it up: with
     --wait this says which are left, and exits with 1 when the time is over.
     """
-    from hands.files import HandFiles
     from hands.local.asking import ask
 
     limit = duration(timeout, "--timeout").total_seconds()
     if lift and wait:
         raise invalid("--wait", "there is nothing to wait for with --lift")
-    folder = HandFiles(settings_of(state_dir, config_file).state_dir).folder
+    folder = folder_of(state_dir, config_file)
     ask(folder, "/drain", {"lift": True} if lift else {"reason": reason})
     if lift:
         click.echo("new hands are taken again")

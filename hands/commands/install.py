@@ -9,7 +9,7 @@ from carpal import logs
 from carpal.durations import duration
 from carpal.errors import refuse
 from carpal.status import Reason
-from hands.commands.options import CONFIG, STATE, settings_of
+from hands.commands.options import CONFIG, STATE, settings_even_so, settings_of
 from hands.systemd.noted import meant
 
 _UNITS = click.option(
@@ -95,7 +95,7 @@ def uninstall(  # noqa: PLR0917 - click passes by name
 
     logs.setup(level="error")  # what it does is said; which types were left out is not asked
     limit = duration(timeout, "--timeout").total_seconds()
-    settings = settings_of(state_dir, config_file, unit_dir / NAME)
+    settings = settings_even_so(state_dir, config_file, unit_dir / NAME)
     if not yes:
         raise refuse(
             Reason.INVALID_FIELD,

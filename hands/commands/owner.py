@@ -8,7 +8,7 @@ import click
 from carpal import logs
 from carpal.errors import refuse
 from carpal.status import Reason
-from hands.commands.options import CONFIG, STATE, settings_of
+from hands.commands.options import CONFIG, STATE, folder_of, settings_even_so
 
 _HOW = {
     "asked": "",
@@ -33,7 +33,7 @@ def stop(state_dir: Path | None, config_file: Path | None, hand_id: str, all_han
     logs.setup()
     if all_hands == bool(hand_id):
         raise refuse(Reason.INVALID_FIELD, "which hand?", action="give HAND_ID, or --all")
-    settings = settings_of(state_dir, config_file)
+    settings = settings_even_so(state_dir, config_file)
     done = stopping.stop(settings.state_dir, hand_id, settings.sandbox, settings.sockets)
     for each in done.hands:
         resists = each in done.resist
@@ -67,7 +67,7 @@ def verify(state_dir: Path | None, config_file: Path | None, head: str | None) -
                 Reason.INVALID_FIELD, f"--head {head!r} is not NUMBER:HASH", action="correct it"
             )
         noted = Head(int(number), digest)
-    files = AuditFiles(_folder(state_dir, config_file))
+    files = AuditFiles(folder_of(state_dir, config_file))
     verifier, problems = files.verify(noted)
     if problems:  # a daemon that just began another file, perhaps
         verifier, problems = files.verify(noted)
@@ -94,7 +94,7 @@ def tail(state_dir: Path | None, config_file: Path | None, lines: int, as_json: 
     from hands.owner.audit_chain import record_of
     from hands.owner.audit_files import AuditFiles
 
-    files = AuditFiles(_folder(state_dir, config_file))
+    files = AuditFiles(folder_of(state_dir, config_file))
     for _, text in deque(files.lines(), lines):
         record = record_of(text)
         if as_json or record is None:
@@ -103,9 +103,3 @@ def tail(state_dir: Path | None, config_file: Path | None, lines: int, as_json: 
         left_out = ("n", "time", "what", "hash", "sha256", "after")
         more = (f"{key}={json.dumps(each)}" for key, each in record.items() if key not in left_out)
         click.echo(f"{record['n']} {record.get('time')} {record.get('what')} {' '.join(more)}")
-
-
-def _folder(state_dir: Path | None, config_file: Path | None) -> Path:
-    from hands.files import HandFiles
-
-    return HandFiles(settings_of(state_dir, config_file).state_dir).folder

@@ -10,7 +10,7 @@ import click
 
 from carpal.errors import refuse
 from carpal.status import Reason
-from hands.commands.options import CONFIG, STATE, settings_of
+from hands.commands.options import CONFIG, STATE, folder_of
 
 _LOOK = 0.5
 """Seconds between looks at a reset."""
@@ -32,10 +32,9 @@ def units(
     One that could not be reset is in quarantine, and given to no hand, until --clear: that resets
     it once more, and takes it out if that works. Exit code 1 when it does not.
     """
-    from hands.files import HandFiles
     from hands.local.asking import ask
 
-    folder = HandFiles(settings_of(state_dir, config_file).state_dir).folder
+    folder = folder_of(state_dir, config_file)
     if clear:
         asked = {"unit_id": clear} | ({"type": type_name} if type_name else {})
         ask(folder, "/units/clear", asked)

@@ -213,3 +213,17 @@ async def test_a_stop_and_a_release_at_once_end_it_once(place: Place) -> None:
     row = place.journal.hand(hand_id)
     assert row is not None
     assert row.state == "released"
+
+
+async def test_an_owner_whose_settings_file_is_wrong_stops_hands_all_the_same(
+    machine: Machine, one: FakeBrain, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "hand.toml"
+    wrong.write_text("policy = 3\n")
+    async with machine.process():
+        await (await one.link()).provision("h")
+        code, said = await stop(machine, "--all", "--config", str(wrong))
+    assert code == 0, said
+    assert f"{wrong}: policy: expected `str`, got `int`" in said
+    assert f"without it, on {machine.state}" in said
+    assert "h: stopped" in said
