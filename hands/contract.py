@@ -110,6 +110,13 @@ class Call:
     input: Mapping[str, Any]
     time_limit: float = 0.0
     """Seconds; 0 means the tool's own default."""
+    ceiling: float = 0.0
+    """Seconds that the machine's owner lets it take, whatever its tool would; 0 for any."""
+
+    def within(self, own: float) -> float:
+        """Seconds it may take, of a tool that by itself would take at most `own`."""
+        seconds = self.time_limit or own
+        return min(seconds, self.ceiling) if self.ceiling else seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,10 +69,12 @@ class HandService:
         """The types, by name, as far as the machine's owner allows them, and their tools."""
         policy = self.gate.policy
         return [
-            describe.type_info(
-                kind.describe(),
-                policy.offers_tool,
-                self._hands.units.infos(name) if having_units(kind) else None,
+            self.gate.described(
+                describe.type_info(
+                    kind.describe(),
+                    policy.offers_tool,
+                    self._hands.units.infos(name) if having_units(kind) else None,
+                )
             )
             for name, kind in sorted(self._hands.types.items())
             if policy.offers(name)
@@ -80,9 +82,7 @@ class HandService:
 
     async def probe(self, request: pb.ProbeRequest) -> pb.ProbeResponse:
         """Whether a type can provision now."""
-        health = describe.health(await self._type(request.type).probe())
-        health.reason = self.gate.text(health.reason)
-        return health
+        return self.gate.health(describe.health(await self._type(request.type).probe()))
 
     async def list_hands(self, request: pb.ListHandsRequest) -> pb.ListHandsResponse:
         """Live and lost hands, all or one session's."""
@@ -295,10 +295,7 @@ class HandService:
         unasked = self._hands.unasked
         unasked.settle((key.hand_id, key.event_id) for key in request.acknowledged)
         for said in await unasked.more(list(request.hand_ids), _EVENTS_WAIT):
-            if (
-                self.gate.text(said.event_id) != said.event_id
-                or self.gate.text(said.kind) != said.kind
-            ):
+            if not self.gate.passes(said.event_id, said.kind):
                 unasked.withhold(said)  # both are as they are, or nothing
                 continue
             shares = self._journal.sessions_of(said.hand_id)

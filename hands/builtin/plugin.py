@@ -38,7 +38,7 @@ from hands.contract import (
     Unit,
 )
 from hands.inside import tree
-from hands.inside.call import START_LIMIT
+from hands.inside.call import START_LIMIT, TIME_LIMIT
 from hands.inside.schema import check
 from hands.isolation import cgroups
 from hands.isolation.cgroups import Group
@@ -68,7 +68,7 @@ class PluginHand(LimitedHand):
 
     async def execute(self, call: Call) -> AsyncIterator[Step]:
         """As every hand's, within the tool's own time when the call says none."""
-        limit = call.time_limit or self.limits.get(call.tool, 0.0)
+        limit = call.within(self.limits.get(call.tool, TIME_LIMIT))
         async for step in super().execute(Call(call.call_id, call.tool, call.input, limit)):
             yield step
 

@@ -74,7 +74,7 @@ class SocketHand:
 
     async def execute(self, call: Call) -> AsyncIterator[Step]:
         """Tell the server once; it runs."""
-        limit = call.time_limit or self.limits.get(call.tool, socket_said.DEFAULT_LIMIT)
+        limit = call.within(self.limits.get(call.tool, socket_said.DEFAULT_LIMIT))
         request = pb.ExecuteRequest(
             driver=driver(self._hand_id),
             hand_id=self._hand_id,

@@ -20,6 +20,7 @@ from hands.contract import Call, EnterFailed, Entrance, HandLost, Inside, Placin
 from hands.forwarder.rules import parse
 from hands.forwarder.server import Forwarder
 from hands.inside import tree
+from hands.inside.call import TIME_LIMIT
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +138,7 @@ class SupervisedHand:
             call_id=call.call_id,
             tool=call.tool,
             input=dict(call.input),
-            limit=call.time_limit,
+            limit=call.within(_own_limit(call)),
         )
         async for step in self.attach(call.call_id):
             yield step
@@ -292,3 +293,9 @@ class SupervisedHand:
         if steps is not None and (step := said.step(event)) is not None:
             steps.waiting.put(step)
             steps.change.set()
+
+
+def _own_limit(call: Call) -> float:
+    """Seconds that its tool would take at most."""
+    asked = call.input.get("timeout_ms")
+    return asked / 1000 if isinstance(asked, int | float) and asked > 0 else TIME_LIMIT

@@ -31,7 +31,7 @@ _FLOOD = 1024**3
 """Bytes of output after which a call is killed: nobody will read them."""
 _THROTTLE = 0.01
 """Seconds between reads of late output, which is thrown away: a flood of it costs little."""
-_TIME_LIMIT = 120.0
+TIME_LIMIT = 120.0
 """Seconds a call may take when nobody says otherwise."""
 START_LIMIT = 20.0
 """Seconds for the process at a call's root to say that it started the command."""
@@ -429,7 +429,7 @@ class Call:
 
 def _time_limit(given: Mapping[str, Any], limit: float) -> float:
     """The tool's own limit within the caller's, in seconds."""
-    own = given.get("timeout_ms", 0) / 1000 or (limit or _TIME_LIMIT)
+    own = given.get("timeout_ms", 0) / 1000 or (limit or TIME_LIMIT)
     return min(own, limit) if limit else own
 
 

@@ -152,7 +152,7 @@ class Gate:
         policy.check_type(type_name)
         policy.check_tool(type_name, call.tool)
         policy.check_time_of(call.input)
-        seconds = policy.call_seconds(call.time_limit)
+        ceiling = policy.call_seconds(call.time_limit)
         self._write(
             "call",
             hand=hand_id,
@@ -163,7 +163,7 @@ class Gate:
             input_bytes=len(given),
             sha256=digest.hex(),
         )
-        return dataclasses.replace(call, time_limit=seconds)
+        return dataclasses.replace(call, ceiling=ceiling)
 
     def save(self, driver: pb.Driver, hand_id: str, type_name: str, save_id: str) -> None:
         """A workspace that may leave the machine."""
@@ -275,15 +275,48 @@ class Gate:
             passed.result.tools.extend(self._tools(step.result.tools, type_name))
         return passed
 
+    def health(self, found: pb.ProbeResponse) -> pb.ProbeResponse:
+        """Whether a type can provision, as it may leave."""
+        not_enforceable = map(self.text, found.not_enforceable)
+        return pb.ProbeResponse(
+            state=found.state, reason=self.text(found.reason), not_enforceable=not_enforceable
+        )
+
+    def described(self, info: pb.HandTypeInfo) -> pb.HandTypeInfo:
+        """What a type says of itself, as it may leave; what is called by a match is left out."""
+        if not self.redactor:
+            return info
+        passed = pb.HandTypeInfo(
+            type=info.type,
+            description=self.text(info.description),
+            tools=self._tools(info.tools, info.type),
+            config_schema=self._schema(info.config_schema),
+            capabilities=filter(self.passes, info.capabilities),
+            forbidden_tools=filter(self.passes, info.forbidden_tools),
+        )
+        for unit in info.units:
+            if self.passes(unit.unit_id):
+                told = passed.units.add()
+                told.CopyFrom(unit)
+                told.reason = self.text(unit.reason)
+                told.labels.clear()
+                for name, value in unit.labels.items():
+                    told.labels[self.text(name)] = self.text(value)
+        return passed
+
     def _tools(self, tools: Iterable[pb.ToolInfo], type_name: str) -> Iterator[pb.ToolInfo]:
         for tool in tools:
-            if not self.policy.offers_tool(type_name, tool.name):
+            if not self.policy.offers_tool(type_name, tool.name) or not self.passes(tool.name):
                 continue
-            # With something struck out of it, a schema would be none: it says no more then.
-            schema = _ANY if self.redactor.finds(tool.input_schema) else tool.input_schema
-            yield pb.ToolInfo(
-                name=tool.name, description=self.text(tool.description), input_schema=schema
-            )
+            passed = pb.ToolInfo()
+            passed.CopyFrom(tool)
+            passed.description = self.text(tool.description)
+            passed.input_schema = self._schema(tool.input_schema)
+            yield passed
+
+    def _schema(self, schema: bytes) -> bytes:
+        # With something struck out of it, it would be none: it says no more then.
+        return _ANY if self.redactor.finds(schema) else schema
 
     def content_check(self) -> Callable[[IO[bytes]], None] | None:
         """What looks at a file that is to leave; None when there is nothing to strike out."""

@@ -22,6 +22,7 @@ LIMITS = ("memory_bytes", "disk_bytes", "processes", "cpus")
 """Of a hand, each at most what the owner gives one; a hand that asks for none gets that."""
 ENTRIES = ("shell", "copy", "forward", "view", "control")
 MOUNTS = ("blob", "tar", "text", "git")
+_MS_MAX = 10**15
 
 
 @dataclass(frozen=True)
@@ -128,10 +129,9 @@ class Policy:
         return min(asked, self.limits.get("orphan_seconds", asked))
 
     def call_seconds(self, asked: float) -> float:
-        """A call's time limit; 0 is none asked for."""
-        if asked:
-            self._check_limit("call_seconds", asked, "time_limit")
-        return asked or self.limits.get("call_seconds", 0.0)
+        """What a call may take at most, 0 for any; `asked` is its time limit, 0 for none."""
+        self._check_limit("call_seconds", asked, "time_limit")
+        return self.limits.get("call_seconds", 0.0)
 
     def hands_max(self, otherwise: int) -> int:
         """Hands at once."""
@@ -161,6 +161,7 @@ class Policy:
         """A tool's own time limit, where its input names one in `timeout_ms`."""
         asked = given.get("timeout_ms")
         if isinstance(asked, int | float):
+            asked = min(asked, _MS_MAX)  # of any size, where a tool's schema says none
             self._check_limit("call_seconds", asked / 1000, "input.timeout_ms, in seconds,")
 
     def _check_limit(self, name: str, asked: float, what: str) -> None:

@@ -18,6 +18,7 @@ from carpal.v1 import orchestrator_pb2
 from hands.blobs import Blobs
 from hands.builtin.process import ProcessType
 from hands.builtin.socket import SocketType
+from hands.contract import Call
 from hands.link import dispatch
 from hands.owner.audit import Audit
 from hands.owner.audit_files import AuditFiles
@@ -145,6 +146,52 @@ async def test_a_call_without_a_time_limit_has_the_owners(owner: Owner) -> None:
     async with owner.place() as place:
         hand_id = await place.hand()
         assert (await place.sh(hand_id, "sleep 60")).outcome == pb.OUTCOME_TIMED_OUT
+
+
+class Hours(Least):
+    """A hand server that says how long a call was given, by two tools."""
+
+    async def Describe(self, request: pb.DescribeRequest, context: object) -> pb.DescribeResponse:
+        schema = b'{"type": "object"}'
+        given = [
+            pb.ToolInfo(name=name, description="t", input_schema=schema)
+            for name in ("short", "long")
+        ]
+        given[0].time_limit.FromSeconds(30)
+        given[1].time_limit.FromSeconds(900)
+        info = pb.HandTypeInfo(type="hours", description="h", tools=given, config_schema=schema)
+        return pb.DescribeResponse(types=[info])
+
+    async def Execute(
+        self, request: pb.ExecuteRequest, context: object
+    ) -> AsyncIterator[pb.ExecuteResponse]:
+        told = f"{request.time_limit.ToNanoseconds() / 1e9:g}"
+        yield pb.ExecuteResponse(result=pb.Result(outcome=pb.OUTCOME_OK, content=told))
+
+
+async def test_the_owners_time_is_a_ceiling_and_lengthens_no_call(
+    owner: Owner, tmp_path: Path
+) -> None:
+    owner.says("[limits]\ncall_seconds = 600")
+    at = tmp_path / "hand.sock"
+    async with (
+        serving(at, Hours()),
+        owner.place(more={"hours": SocketType("hours", at)}) as place,
+    ):
+        hand_id = await place.hand(type="hours")
+        assert (await place.run(hand_id, "short")).content == "30"
+        assert (await place.run(hand_id, "long")).content == "600"
+        assert (await place.run(hand_id, "short", limit=60)).content == "60"
+
+
+@pytest.mark.parametrize(
+    ("asked", "own", "ceiling", "seconds"),
+    [(0, 120, 0, 120), (0, 120, 600, 120), (0, 900, 600, 600), (300, 120, 600, 300)],
+)
+def test_a_call_takes_what_it_asks_for_else_what_its_tool_does_and_never_more_than_the_owner_says(
+    asked: float, own: float, ceiling: float, seconds: float
+) -> None:
+    assert Call("c", "t", {}, asked, ceiling).within(own) == seconds
 
 
 async def test_it_holds_for_every_type_whoever_wrote_it(owner: Owner) -> None:
@@ -296,8 +343,31 @@ async def test_a_flood_of_secrets_is_masked_whole_also_what_comes_from_the_disk(
 class Telling(Least):
     """A hand server that says a key wherever it may say anything."""
 
+    async def ResetUnit(
+        self, request: pb.ResetUnitRequest, context: object
+    ) -> pb.ResetUnitResponse:
+        return pb.ResetUnitResponse()
+
     async def Probe(self, request: pb.ProbeRequest, context: object) -> pb.ProbeResponse:
         return pb.ProbeResponse(state=pb.PROBE_STATE_BROKEN, reason=f"no {KEY}")
+
+    async def Describe(self, request: pb.DescribeRequest, context: object) -> pb.DescribeResponse:
+        schema = json.dumps({"type": "object", "description": KEY}).encode()
+        info = pb.HandTypeInfo(
+            type="echo",
+            description=f"It is {KEY}.",
+            tools=[
+                pb.ToolInfo(name=name, description=f"Says {KEY}.", input_schema=schema)
+                for name in ("say", KEY)
+            ],
+            config_schema=schema,
+            capabilities=["units", KEY],
+            units=[
+                pb.UnitInfo(unit_id="left", labels={KEY: f"at {KEY}"}),
+                pb.UnitInfo(unit_id=KEY),
+            ],
+        )
+        return pb.DescribeResponse(types=[info])
 
     async def Provision(
         self, request: pb.ProvisionRequest, context: Any
@@ -321,6 +391,19 @@ async def test_no_word_of_a_hand_type_leaves_with_a_pattern_in_it(
     ):
         health = await place.service.probe(pb.ProbeRequest(type="echo"))
         assert health.reason == "no [redacted]"
+        unkept = pb.ProbeResponse(not_enforceable=[f"{KEY} is open"])
+        assert list(owner.gate.health(unkept).not_enforceable) == ["[redacted] is open"]
+        types = (await place.service.describe(pb.DescribeRequest())).types
+        assert KEY not in str(types)
+        (kind,) = (each for each in types if each.type == "echo")
+        assert kind.description == "It is [redacted]."
+        assert [tool.name for tool in kind.tools] == ["say"]
+        assert kind.tools[0].description == "Says [redacted]."
+        assert json.loads(kind.tools[0].input_schema) == {"type": "object"}
+        assert json.loads(kind.config_schema) == {"type": "object"}
+        (unit,) = kind.units
+        assert dict(unit.labels) == {"[redacted]": "at [redacted]"}
+        assert not kind.forbidden_tools
         steps = [each async for each in place.service.provision(provision(place, "h", type="echo"))]
         assert KEY not in str(steps)
         assert list(steps[-1].result.not_enforced) == ["[redacted] is open"]

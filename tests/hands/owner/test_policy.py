@@ -71,6 +71,7 @@ def config(given: dict[str, object], *, isolated: bool = True) -> Callable[[], N
         ("limits.memory_bytes", lambda: policy().within({"memory_bytes": 2**31})),
         ("limits.call_seconds", lambda: policy().call_seconds(61)),
         ("limits.call_seconds", lambda: policy().check_time_of({"timeout_ms": 60_001})),
+        ("limits.call_seconds", lambda: policy().check_time_of({"timeout_ms": 10**400})),
         ("limits.orphan_seconds", lambda: policy().orphan_seconds(301, given=True)),
         ("people", lambda: policy().check_entry("forward")),
     ],
