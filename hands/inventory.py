@@ -65,7 +65,7 @@ class Inventory:
         self.gate = gate
         gate.changed.append(lambda now: self._bound(now.hands_max(hands_max)))
         journal.told = gate.became
-        blobs.check = gate.content_check
+        blobs.check = gate.outward.content_check
         self.draining = bool(journal.note(_DRAINED))
         """No new hands are taken; those there are go on."""
         self.keepers: dict[str, Keeper] = {}

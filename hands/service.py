@@ -69,7 +69,7 @@ class HandService:
         """The types, by name, as far as the machine's owner allows them, and their tools."""
         policy = self.gate.policy
         return [
-            self.gate.described(
+            self.gate.outward.described(
                 describe.type_info(
                     kind.describe(),
                     policy.offers_tool,
@@ -82,7 +82,7 @@ class HandService:
 
     async def probe(self, request: pb.ProbeRequest) -> pb.ProbeResponse:
         """Whether a type can provision now."""
-        return self.gate.health(describe.health(await self._type(request.type).probe()))
+        return self.gate.outward.health(describe.health(await self._type(request.type).probe()))
 
     async def list_hands(self, request: pb.ListHandsRequest) -> pb.ListHandsResponse:
         """Live and lost hands, all or one session's."""
@@ -105,7 +105,7 @@ class HandService:
             "provision", hand=request.hand_id[:_SHOWN], type=request.type[:_SHOWN]
         ):
             async for step in self._provision(request):
-                yield self.gate.made(step, request.type)
+                yield self.gate.outward.made(step, request.type)
 
     async def _provision(self, request: pb.ProvisionRequest) -> AsyncIterator[pb.ProvisionResponse]:
         driver = requests.driver(request.driver, self._workspace)
@@ -212,7 +212,8 @@ class HandService:
         """Run a call, attach to it, or replay it: to be watched from the request's offset on."""
         with self.gate.asked("call", hand=request.hand_id[:_SHOWN], call=request.call_id[:_SHOWN]):
             running = self._execute(request)
-        running.redactor, running.passes = lambda: self.gate.redactor, self.gate.result
+        running.redactor = lambda: self.gate.outward.redactor
+        running.passes = self.gate.outward.result
         return running
 
     def _execute(self, request: pb.ExecuteRequest) -> Running:
@@ -280,7 +281,7 @@ class HandService:
         if self._hands.keepers.get(row.hand_id) is not keeper:  # released meanwhile
             raise _gone(row)
         saved = await self._hands.saves.save(keeper, request.driver.session_id, save_id)
-        saved.name = self.gate.text(saved.name)
+        saved.name = self.gate.outward.text(saved.name)
         yield pb.SaveResponse(saved=saved)
 
     # What hands say.
@@ -295,11 +296,11 @@ class HandService:
         unasked = self._hands.unasked
         unasked.settle((key.hand_id, key.event_id) for key in request.acknowledged)
         for said in await unasked.more(list(request.hand_ids), _EVENTS_WAIT):
-            if not self.gate.passes(said.event_id, said.kind):
+            if not self.gate.outward.passes(said.event_id, said.kind):
                 unasked.withhold(said)  # both are as they are, or nothing
                 continue
             shares = self._journal.sessions_of(said.hand_id)
-            message = said.message(shares, self.gate.text)
+            message = said.message(shares, self.gate.outward.text)
             if unasked.leaves(said):
                 self.gate.says(message)
             yield message
@@ -397,7 +398,7 @@ class HandService:
             session_ids=self._journal.sessions_of(row.hand_id),
             open_call_ids=[] if keeper is None else list(keeper.open),
             lost=row.state == "lost",
-            reason=self.gate.text(row.reason),
+            reason=self.gate.outward.text(row.reason),
             unacknowledged_call_ids=self._journal.ended_calls(row.hand_id),
         )
         info.provisioned.FromNanoseconds(int(row.provisioned * 1e9))

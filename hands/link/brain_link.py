@@ -227,7 +227,7 @@ class BrainLink:
                 await tunnel_stream.carry(self._brain.Attach, opening, tunnel, self._service.gate)
             self._link.finish(number)
         except CarpalError as error:
-            status = to_status(self._service.gate.error(error))
+            status = to_status(self._service.gate.outward.error(error))
             self._link.reply(pb.Reply(request_id=number, last=True, status=status))
             self._flush()
 

@@ -56,7 +56,7 @@ async def answer(
         else:
             raise refuse(Reason.NOT_BUILT, "this daemon does not know the request")
     except CarpalError as error:
-        status = to_status(service.gate.error(error))
+        status = to_status(service.gate.outward.error(error))
         yield pb.Reply(request_id=number, last=True, status=status)
     except sqlite3.Error:
         # The journal's: the daemon ends, for nobody knows what else it would not have written.

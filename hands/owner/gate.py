@@ -1,18 +1,17 @@
 """The one gate for what is asked of this machine: the owner's policy, and then the audit.
 
 Every hand, call, save and person passes here, of whatever type. What is refused is in the audit
-too. Out through here goes all that hands say, with the owner's patterns struck out of it: what
-the daemon keeps in its own folder, so that it may be asked for again, is what the hand said.
+too. What hands say goes out by `hands/owner/outward.py`, and the audit has its digests.
 """
 
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from carpal.errors import CarpalError, refuse
 from carpal.mounts import Mount
@@ -20,13 +19,9 @@ from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from hands.contract import Call, Description, Order
 from hands.owner.audit import Audit, refusal
+from hands.owner.outward import Outward
 from hands.owner.policy import NOTHING_SAID, Policy
 from hands.owner.policy_file import PolicyFile
-from hands.owner.redact import Redactor
-
-_PIECE = 1024 * 1024
-_ANY = b'{"type": "object"}'
-"""The schema of whatever it may be."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +48,8 @@ class Gate:
         """Without `file` there is no policy, and without `audit` nothing is written down."""
         self._file = file
         self._audit = audit
+        self.outward = Outward(lambda: self.policy)
+        """By which all that hands say leaves."""
         self.changed: list[Callable[[Policy], None]] = []
         """Each is told a policy that came into force."""
 
@@ -60,11 +57,6 @@ class Gate:
     def policy(self) -> Policy:
         """As it is in force."""
         return self._file.policy if self._file else NOTHING_SAID
-
-    @property
-    def redactor(self) -> Redactor:
-        """What is struck out now."""
-        return self.policy.redactor
 
     @property
     def problem(self) -> str:
@@ -199,8 +191,6 @@ class Gate:
         if self._audit is not None:
             self._audit.note(what, **facts)
 
-    # What leaves.
-
     def of_owner(self, error: CarpalError, asked: Mapping[str, float]) -> CarpalError:
         """A refusal of a limit that only the owner asked for says that it is theirs."""
         name = error.fields.get("field", "").removeprefix("limits.")
@@ -218,37 +208,6 @@ class Gate:
         policy = self.policy
         return f" (limits.{limit} in {policy.file})" if limit in policy.limits else ""
 
-    def error(self, error: CarpalError) -> CarpalError:
-        """A refusal as it may leave: a hand type words some of them, and names their fields."""
-        if self.redactor:
-            error.message = self.redactor.text(error.message)
-            error.fields = {key: self.redactor.text(text) for key, text in error.fields.items()}
-        return error
-
-    def text(self, text: str) -> str:
-        """Words as they may leave."""
-        return self.redactor.text(text) if self.redactor else text
-
-    def passes(self, *words: str) -> bool:
-        """Whether these may leave as they are."""
-        return all(self.text(each) == each for each in words)
-
-    def result(self, result: pb.Result) -> pb.Result:
-        """A result as it may leave."""
-        if not self.redactor:
-            return result
-        passed = pb.Result()
-        passed.CopyFrom(result)
-        passed.content = self.text(result.content)
-        for change in passed.files:
-            change.path = self.text(change.path)
-        for attached in passed.attachments:
-            attached.name = self.text(attached.name)
-            attached.media_type = self.text(attached.media_type)
-            if self.redactor.finds(attached.data):
-                attached.data = b""
-        return passed
-
     def says(self, event: pb.EventsResponse) -> None:
         """What a hand said unasked leaves, as it is here; the audit has it in a moment."""
         self.note(
@@ -260,85 +219,6 @@ class Gate:
             sha256=hashlib.sha256(event.data).hexdigest(),
         )
 
-    def made(self, step: pb.ProvisionResponse, type_name: str) -> pb.ProvisionResponse:
-        """What a provision says, as it may leave; of a hand's own tools those it may run."""
-        if not self.redactor and not step.result.tools:
-            return step
-        passed = pb.ProvisionResponse()
-        passed.CopyFrom(step)
-        if step.HasField("progress"):
-            passed.progress.message = self.text(step.progress.message)
-        else:
-            passed.result.note = self.text(step.result.note)
-            passed.result.not_enforced[:] = map(self.text, step.result.not_enforced)
-            del passed.result.tools[:]
-            passed.result.tools.extend(self._tools(step.result.tools, type_name))
-        return passed
-
-    def health(self, found: pb.ProbeResponse) -> pb.ProbeResponse:
-        """Whether a type can provision, as it may leave."""
-        not_enforceable = map(self.text, found.not_enforceable)
-        return pb.ProbeResponse(
-            state=found.state, reason=self.text(found.reason), not_enforceable=not_enforceable
-        )
-
-    def described(self, info: pb.HandTypeInfo) -> pb.HandTypeInfo:
-        """What a type says of itself, as it may leave; what is called by a match is left out."""
-        if not self.redactor:
-            return info
-        passed = pb.HandTypeInfo(
-            type=info.type,
-            description=self.text(info.description),
-            tools=self._tools(info.tools, info.type),
-            config_schema=self._schema(info.config_schema),
-            capabilities=filter(self.passes, info.capabilities),
-            forbidden_tools=filter(self.passes, info.forbidden_tools),
-        )
-        for unit in info.units:
-            if self.passes(unit.unit_id):
-                told = passed.units.add()
-                told.CopyFrom(unit)
-                told.reason = self.text(unit.reason)
-                told.labels.clear()
-                for name, value in unit.labels.items():
-                    told.labels[self.text(name)] = self.text(value)
-        return passed
-
-    def _tools(self, tools: Iterable[pb.ToolInfo], type_name: str) -> Iterator[pb.ToolInfo]:
-        for tool in tools:
-            if not self.policy.offers_tool(type_name, tool.name) or not self.passes(tool.name):
-                continue
-            passed = pb.ToolInfo()
-            passed.CopyFrom(tool)
-            passed.description = self.text(tool.description)
-            passed.input_schema = self._schema(tool.input_schema)
-            yield passed
-
-    def _schema(self, schema: bytes) -> bytes:
-        # With something struck out of it, it would be none: it says no more then.
-        return _ANY if self.redactor.finds(schema) else schema
-
-    def content_check(self) -> Callable[[IO[bytes]], None] | None:
-        """What looks at a file that is to leave; None when there is nothing to strike out."""
-        return self._check_content if self.redactor else None
-
-    def _check_content(self, content: IO[bytes]) -> None:
-        """POLICY_FORBIDS for a file in which there is something to strike out. Reads it all."""
-        redactor = self.redactor
-        content.seek(0)
-        before = b""
-        while piece := content.read(_PIECE):
-            if redactor.finds(before + piece):
-                raise refuse(
-                    Reason.POLICY_FORBIDS,
-                    "a file stays on its machine: what is in it is to be struck out, by redact in "
-                    f"{self.policy.file}, the policy of this machine's owner",
-                    rule="redact",
-                    file=self.policy.file,
-                )
-            before = piece[-redactor.context :]
-        content.seek(0)
-
     def became(self, what: str, **facts: Any) -> None:
         """What the journal has now of a hand, or of a call; of its result no more than digests."""
         if what != "ended":
@@ -347,7 +227,7 @@ class Gate:
             self._ended(**facts)
 
     def _ended(self, hand: str, call: str, outcome: str, result: bytes) -> None:
-        told = self.result(pb.Result.FromString(result))
+        told = self.outward.result(pb.Result.FromString(result))
         attached = sum(each.size for each in told.attachments)
         self.note(
             "ended",

@@ -51,11 +51,11 @@ async def carry(
                 opened = hand_pb2.TunnelOpened(running_call_ids=tunnel.running)
                 await _write(stream, hand_pb2.TunnelResponse(opened=opened))
                 left = await _serve(stream, person, tunnel, gate)
-                tunnel.because = gate.text(_because(left))
+                tunnel.because = gate.outward.text(_because(left))
                 end = hand_pb2.TunnelEnd(
                     exit_code=left.exit_code,
-                    problem=gate.text(left.problem),
-                    said=gate.text(left.said),
+                    problem=gate.outward.text(left.problem),
+                    said=gate.outward.text(left.said),
                 )
                 await _write(stream, hand_pb2.TunnelResponse(end=end))
                 await stream.done_writing()
@@ -196,7 +196,7 @@ async def _pump(
 
 async def _take(stream: AttachStream, tunnel: Tunnel, inside: Inside, gate: Gate) -> Left:
     """What the hand gives, to its end; the owner's patterns, as they are now, are masked in it."""
-    masking = {False: Stream(gate.redactor), True: Stream(gate.redactor)}
+    masking = {False: Stream(gate.outward.redactor), True: Stream(gate.outward.redactor)}
 
     async def write(data: bytes, *, error: bool) -> None:
         tunnel.out_bytes += len(data)
@@ -209,7 +209,7 @@ async def _take(stream: AttachStream, tunnel: Tunnel, inside: Inside, gate: Gate
 
     while not isinstance(came := await inside.take(CHUNK), Left):
         masked = masking[came.error]
-        masked.redactor = gate.redactor
+        masked.redactor = gate.outward.redactor
         data = masked.feed(came.data) if came.data else masked.end()
         if not data and came.data:
             continue  # it may become a match
@@ -218,7 +218,7 @@ async def _take(stream: AttachStream, tunnel: Tunnel, inside: Inside, gate: Gate
             data = b""
         await write(data, error=came.error)
     for error, masked in masking.items():
-        masked.redactor = gate.redactor
+        masked.redactor = gate.outward.redactor
         if rest := masked.end():
             await write(rest, error=error)
     return came

@@ -117,7 +117,7 @@ class Tunnels:
         """Those of which a log has not been told that they ended."""
         infos = [each.info() for each in self.records]
         for info in infos:
-            info.because = self._gate.text(info.because)  # the hand may have said it
+            info.because = self._gate.outward.text(info.because)  # the hand may have said it
         return infos
 
     def _narrow(self) -> None:

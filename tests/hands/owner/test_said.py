@@ -10,7 +10,7 @@ from carpal.v1 import hand_pb2 as pb
 from hands.blobs import Blobs
 from hands.builtin.socket import SocketType
 from tests.hands.hand_server import Replaying, serving
-from tests.hands.owner.test_gate import KEY, Owner
+from tests.hands.owner.owner import KEY, Owner
 from tests.hands.place import PATIENCE, until
 
 
