@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import click
 
-from carpal import __version__
+from carpal import __version__, extras
 from carpal.cli_parts import PartsGroup
 from carpal.errors import CarpalError, refuse
 from carpal.process import only_error
@@ -75,7 +75,7 @@ def extra(name: str) -> Iterator[None]:
         raise refuse(
             Reason.EXTRA_MISSING,
             f"the package {error.name!r} is not installed",
-            action=f"pip install 'carpal[{name}]'",
+            action=extras.how(name),
         ) from None
 
 

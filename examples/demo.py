@@ -62,6 +62,7 @@ async def show() -> int:
             fixed, first = await fix_a_bug(root, facts)
             first_ms = await first_request_ms(operator, facts, first)
             survived = await kill_the_brain(root, facts, operator)
+    say(f"removed {root}, the state too")
     once = survived["side_effects"] == 1 and survived["true_output"]
     swift = survived["takeover_seconds"] <= TAKEOVER_SECONDS
     say(f"the first model request left {first_ms} ms after the message was accepted")

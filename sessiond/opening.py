@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from carpal import extras
 from carpal.errors import refuse
 from carpal.status import Reason
 from sessiond.store import Store
@@ -20,7 +21,7 @@ def open_store(url: str, state: Path) -> Store:
             raise refuse(
                 Reason.EXTRA_MISSING,
                 "a store on PostgreSQL needs the package 'psycopg'",
-                action="pip install 'carpal[postgres]'",
+                action=extras.how("postgres"),
             ) from None
         return PostgresStore(url)
     from sessiond.clock import SystemClock

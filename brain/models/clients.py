@@ -19,6 +19,7 @@ from brain.models.reading import Unreadable
 from brain.models.settings import Provider
 from brain.models.token_command import TokenCommand, TokenError
 from brain.models.unsaid import Unsaid, without_paths
+from carpal import extras
 
 Client = anthropic.AsyncAnthropic | anthropic.AsyncAnthropicBedrock | anthropic.AsyncAnthropicVertex
 """Foundry's is one of the first kind."""
@@ -221,7 +222,7 @@ def _check_packages(kind: str) -> None:
         except ModuleNotFoundError as error:
             missing = error.name or name
             raise Unusable(
-                f"the package {missing!r} is not installed: pip install 'carpal[{kind}]'"
+                f"the package {missing!r} is not installed: {extras.how(kind)}"
             ) from None
 
 

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from carpal import extras
 from carpal.errors import invalid
 from carpal.pictures import fit
 from hands.browser.members import MEMBERS, OFF, TIME_LIMIT, TOOLSET, VIEWPORT
@@ -53,7 +54,7 @@ _CONFIG_SCHEMA: dict[str, Any] = {
 def unready() -> str:
     """What a browser hand lacks on this machine; empty when nothing."""
     if find_spec("playwright") is None:
-        return "Playwright is not installed: pip install 'carpal[browser]'"
+        return f"Playwright is not installed: {extras.how('browser')}"
     if not PROGRAM.exists():
         return f"Chromium is not installed ({PROGRAM} is not there): apt-get install chromium"
     try:

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from carpal import extras
 from carpal.errors import invalid
 from hands.builtin import common, egress
 from hands.builtin.sandboxed import NAMESPACES, Kind, SandboxedType
@@ -63,7 +64,7 @@ _MAKING = 75.0
 def unready() -> str:
     """What an MCP hand lacks on this machine; empty when nothing."""
     if find_spec("mcp") is None:
-        return "the package mcp is not installed: pip install 'carpal[mcp]'"
+        return f"the package mcp is not installed: {extras.how('mcp')}"
     return ""
 
 

@@ -33,8 +33,10 @@ def new(name: str, parent: Path) -> None:
 
     folder = template.write(name, parent)
     click.echo(f"wrote {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
-    click.echo(f"next: pip install -e {folder}    # once; a daemon has it from its next start")
-    click.echo(f"      pytest {folder}")
+    click.echo(
+        f"next: pip install -e {folder} pytest    # once; a daemon has it from its next start"
+    )
+    click.echo(f"      python -m pytest {folder}")
     click.echo(f'      carpal hand call {name} greet \'{{"whom": "Ada"}}\'')
     click.echo(f'      carpal hand check --type {name} --call greet \'{{"whom": "Ada"}}\'')
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from carpal import extras
 from carpal.errors import CarpalError
 from hands import types
 from hands.contract import Closing, HandType, Health, Preparing
@@ -151,7 +152,7 @@ async def _probe(
     try:
         made = make()
     except ImportError as error:
-        action = f"if it is wanted here: pip install 'carpal[{name}]'"
+        action = f"if it is wanted here: {extras.how(name)}"
         return [skip(target, f"left out: {error}", action)]
     tools[name] = None
     try:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from carpal import extras
 from hands import computer
 from hands.api import Blob, Context, HandType, ToolError, tool
 from hands.emulator import screen, states
@@ -47,7 +48,7 @@ class Emulator(HandType):
     def probe(cls) -> str:
         for package in ("pyboy", "PIL"):
             if importlib.util.find_spec(package) is None:
-                return "PyBoy is not installed: pip install 'carpal[emulator]'"
+                return f"PyBoy is not installed: {extras.how('emulator')}"
         return ""
 
     def provision(

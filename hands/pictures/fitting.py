@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+from carpal import extras
 from carpal.pictures import BYTES_MAX, MEDIA_TYPES, Fit, fit
 from hands.pictures import header, scaler
 
@@ -23,7 +24,7 @@ PIXELS_MAX = 32_000_000
 """Of one that is scaled; decoded it takes four bytes each, and a copy."""
 SECONDS = 10.0
 """For one, once it is its turn."""
-INSTALL = "pip install 'carpal[images]' where the daemon runs"
+INSTALL = f"where the daemon runs, {extras.how('images')}"
 _SCALER = Path(scaler.__file__)
 _WHY = {
     scaler.DAMAGED: "it is damaged",

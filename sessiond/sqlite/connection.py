@@ -114,7 +114,8 @@ def checksums() -> str:
         raise refuse(
             Reason.EXTRA_MISSING,
             f"this apsw has no page checksums: {error}",
-            action="install apsw from its wheel: pip install --only-binary apsw 'carpal[sessiond]'",
+            action="install apsw from its wheel: "
+            "pip install --only-binary apsw '/path/to/clone[sessiond]'",
         ) from None
     finally:
         loader.close()

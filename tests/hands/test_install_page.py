@@ -14,10 +14,15 @@ from tests.world import world
 PAGE = (ROOT / "docs/how-to/install-a-daemon.md").read_text()
 
 
+def blocks(language: str) -> list[str]:
+    """Those of one language, in order."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    return [text for each, text in found if each == language]
+
+
 def commands() -> list[list[str]]:
     """Every `carpal` command of the page that stands by itself, in order."""
-    blocks = re.findall(r"^```\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines()]
+    lines = [line for block in blocks("") for line in block.splitlines()]
     return [shlex.split(line)[1:] for line in lines if line.startswith("carpal ")]
 
 
@@ -72,3 +77,15 @@ async def test_every_command_of_the_page_does_what_it_says(tmp_path: Path) -> No
         assert "revoked the identity of build-1" in again.stdout
         assert not machine.exists()
         assert not list(units.iterdir())
+
+
+async def test_the_brain_that_others_reach_is_started_by_commands_that_are_there(
+    tmp_path: Path,
+) -> None:
+    command = Command(tmp_path)
+    (block,) = blocks("sh")
+    for line in block.splitlines():
+        _, *words = shlex.split(line)
+        ended = await command(*words[:2], "--help")
+        assert ended.code == 0, line
+        assert all(each in ended.stdout for each in words if each.startswith("--")), line

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from carpal import extras
+
 ROOT = Path(__file__).parent.parent.parent
 MAX_BASE_BYTES = 50 * 1024 * 1024
 """The base install: dependencies and byte code included, pip not."""
@@ -124,7 +126,7 @@ def test_a_command_of_a_missing_extra_says_what_to_install(
     state = [] if arguments.startswith("practice") else ["--state-dir", str(tmp_path / "state")]
     done = base.run("carpal", *arguments.split(), *state)
     assert done.returncode == 2, done.stdout + done.stderr
-    assert f"pip install 'carpal[{extra}]'" in done.stderr
+    assert extras.how(extra) in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

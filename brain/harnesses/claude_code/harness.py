@@ -50,6 +50,7 @@ from brain.session import model_kinds
 from brain.session.entries import Entry
 from brain.session.transcript import Transcript
 from brain.tools.offered import offered
+from carpal import extras
 from carpal.errors import refuse
 from carpal.layers import Layer
 from carpal.status import Reason
@@ -330,7 +331,7 @@ async def _load() -> "type[Claude]":
         raise refuse(
             Reason.EXTRA_MISSING,
             f"the harness claude_code needs the package {error.name!r}, which this brain lacks",
-            action="pip install 'carpal[claude-code]' where brains run",
+            action=f"where brains run, {extras.how('claude-code')}",
         ) from None
     loaded: type[Claude] = module.Claude
     return loaded

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from brain.models.settings import Provider
 from brain.session import model_kinds as kinds
+from carpal import extras
 from tests.brain.models.asking import ASK, failure, reply
 from tests.model_endpoint import (
     Answer,
@@ -206,7 +207,7 @@ async def test_a_missing_package_says_which_extra_brings_it(
     monkeypatch.setitem(sys.modules, package, None)
     failed = await failure(Provider(kind=kind, region="x"))
     assert failed.kind == kinds.PROVIDER
-    assert f"pip install 'carpal[{kind}]'" in failed.message
+    assert extras.how(kind) in failed.message
 
 
 def service_account(folder: Path, token_uri: str) -> Path:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from anthropic.lib.tools._toolsets._computer_inputs import COMPUTER_INPUT_TYPES
 
+from carpal import extras
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
@@ -285,7 +286,7 @@ def test_without_pyboy_the_type_says_what_to_install() -> None:
     ended = subprocess.run(
         [sys.executable, "-I", "-S", "-c", asks], capture_output=True, text=True, check=True
     )
-    assert ended.stdout == "PyBoy is not installed: pip install 'carpal[emulator]'\n"
+    assert ended.stdout == f"PyBoy is not installed: {extras.how('emulator')}\n"
 
 
 async def test_the_goal_is_not_reached_by_waiting(console: Console) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from carpal import extras
 from carpal.pictures import BYTES_MAX
 from hands.pictures import fitting
 from hands.pictures.fitting import Fitted, LeftOut, fitted
@@ -178,7 +179,7 @@ async def test_without_pillow_small_pictures_pass_and_for_others_one_is_told_wha
     answer = await fitted(png(3000))
     assert isinstance(answer, LeftOut)
     assert "no more than 1092x1092 of its 3000x3000 pixels" in answer.why
-    assert "pip install 'carpal[images]'" in answer.why
+    assert extras.how("images") in answer.why
     answer = await fitted(made("BMP", 20, 20))
     assert isinstance(answer, LeftOut)
     assert "no image/bmp of 1254 bytes" in answer.why

@@ -40,7 +40,7 @@ def snippets(language: str) -> list[str]:
 def run(line: str, folder: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """A line of a shell snippet, in a folder; pip, whose work is done otherwise, aside."""
     program, *arguments = shlex.split(line, comments=True)
-    command = {"carpal": interpreter(), "pytest": [sys.executable, "-m", "pytest"]}[program]
+    command = {"carpal": interpreter(), "python": [sys.executable]}[program]
     return subprocess.run(
         [*command, *arguments],
         check=False,
@@ -83,7 +83,7 @@ def test_the_first_lines_make_a_type_and_call_it(tmp_path: Path) -> None:
     first, output = snippets("sh")[0], snippets("text")[0]
     environ = dict(Command(tmp_path).environ)
     for line in first.splitlines():
-        if line == "pip install -e lamp":
+        if line == "pip install -e lamp pytest":
             environ["PYTHONPATH"] += os.pathsep + installed(tmp_path / "lamp", tmp_path)
             continue
         done = run(line, tmp_path, environ)

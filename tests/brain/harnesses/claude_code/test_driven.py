@@ -16,6 +16,7 @@ from brain.harnesses.claude_code import claude, harness, history
 from brain.harnesses.claude_code.wire import GO_ON
 from brain.models.model import Reply
 from brain.session.entries import New
+from carpal import extras
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from tests.brain.harnesses.claude_code.conftest import (
@@ -395,7 +396,7 @@ async def test_without_the_extra_the_drive_is_refused_with_what_to_install(
     (refused,) = caught.value.exceptions
     assert isinstance(refused, CarpalError)
     assert refused.reason is Reason.EXTRA_MISSING
-    assert "carpal[claude-code]" in str(refused)
+    assert extras.how("claude-code") in str(refused)
 
 
 async def test_results_long_or_odd_come_to_the_model_as_they_are(driven: Stage) -> None:
