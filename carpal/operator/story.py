@@ -12,7 +12,7 @@ TYPES = (
     *("session.status_running", "session.status_idle", "session.error"),
     *("user.message", "user.interrupt", "user.tool_confirmation"),
     *("span.model_request_start", "span.model_request_end", "context.fallback_model"),
-    "context.tools",
+    *("context.tools", "session.updated"),
     *("agent.tool_use", "agent.tool_result", "hand.*"),
 )
 """Event types that it is told by."""
@@ -66,6 +66,10 @@ class Story:
     """Who is in a hand, by their tunnels."""
     forbidden: dict[str, Fact] = field(default_factory=dict)
     """Hands of whose tools the machine's owner forbids some: name → what was told of them."""
+    plans: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Hands as the session names them: name → type, placement."""
+    offering: set[str] = field(default_factory=set)
+    """Hands whose tools were learned."""
     first: datetime | None = None
 
 
@@ -82,6 +86,8 @@ def read(events: Iterable[types_pb2.Event]) -> Story:
                 hands=story.hands,
                 people=story.people,
                 forbidden=story.forbidden,
+                plans=story.plans,
+                offering=story.offering,
                 first=story.first,
             )
             ended = False
@@ -121,10 +127,15 @@ def _take_word(story: Story, kind: str, fact: Fact) -> None:
             story.idle = None
         case "context.fallback_model":
             story.fallback = fact
-        case "context.tools" if isinstance(data.get("forbidden"), list):
-            story.forbidden[str(data.get("hand"))] = fact
         case "context.tools":
-            story.forbidden.pop(str(data.get("hand")), None)
+            hand = str(data.get("hand"))
+            story.offering.add(hand)
+            story.forbidden.pop(hand, None)
+            if isinstance(data.get("forbidden"), list):
+                story.forbidden[hand] = fact
+        case "session.updated" if "hands" in data:
+            plans = object_in(data, "hands").items()
+            story.plans = {name: plan for name, plan in plans if isinstance(plan, dict)}
 
 
 def _take_work(story: Story, kind: str, fact: Fact) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from carpal.operator import story, why_fleet, why_turn
+from carpal.operator import story, why_fleet, why_place, why_turn
 from carpal.operator.events import rfc3339
 from carpal.operator.overview import is_live, status_of
 from carpal.operator.story import Story
@@ -30,6 +30,8 @@ def why(
     """
     told = story.read(events)
     found = list(_standing(info, told, brains))
+    if fleet is not None:
+        found += why_place.of_placement(told, status_of(info), fleet)
     found += why_turn.of_people(told)
     found += why_turn.of_turn(told, status_of(info))
     if fleet is not None:

@@ -11,6 +11,7 @@ from carpal.operator import story
 from carpal.operator import why as reasons
 from carpal.operator.asking import events_of, get_session, run
 from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, operator_options
+from carpal.operator.events import data_of
 from carpal.operator.outcome import DONE
 from carpal.v1 import orchestrator_pb2, types_pb2
 
@@ -54,7 +55,20 @@ async def _newest(operator: Operator, info: types_pb2.SessionInfo) -> list[types
         newest.append(event)
         if len(newest) == _EVENTS_MAX:
             break
-    return newest[::-1]
+    return await _plans(operator, info, newest) + newest[::-1]
+
+
+async def _plans(
+    operator: Operator, info: types_pb2.SessionInfo, newest: list[types_pb2.Event]
+) -> list[types_pb2.Event]:
+    """The event that says which hands there are, where it is older than all that was read."""
+    kind = "session.updated"
+    if any(event.type == kind and "hands" in data_of(event) for event in newest):
+        return []
+    async for event in events_of(operator, info.session_id, kind, newest_first=True):
+        if "hands" in data_of(event):
+            return [event]
+    return []
 
 
 async def _fleet(operator: Operator) -> list[orchestrator_pb2.DaemonInfo] | None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from carpal.operator.overview import is_live
 from carpal.operator.why_fleet import NOTICED
 from carpal.v1 import orchestrator_pb2 as pb
 from hands.isolation import cgroups
 from tests.command import Command
-from tests.interaction.play import HELD, SECONDS, let_go, pipes, session, started
+from tests.interaction.play import HELD, SECONDS, Session, let_go, pipes, session, started
 from tests.world import World, world
 
 CANARY = "4711-main-street"
@@ -37,6 +38,13 @@ async def until_state(it: World, state: str) -> None:
             if [each.state for each in listed.daemons] == [state]:
                 return
             await asyncio.sleep(0.1)
+
+
+async def until_driven(made: Session) -> None:
+    """Until a brain has its lease: its log says so only with the first request."""
+    async with asyncio.timeout(SECONDS):
+        while not is_live(await made.lease()):  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.05)
 
 
 @pytest.mark.slow
@@ -94,3 +102,28 @@ async def test_a_hand_whose_command_the_kernel_killed_is_said_to_have_been_out_o
         assert "the hand was out of memory: the kernel killed in it at its limit" in call["text"]
         assert "limits.memory_bytes" in call["next"]
         assert call["next"] in said["next"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_a_session_whose_only_daemon_is_in_quarantine_is_said_to_wait_for_it(
+    tmp_path: Path,
+) -> None:
+    carpal = Command(tmp_path)
+    async with world(tmp_path / "state") as it:
+        async with it.orchestrator("b1") as brain:
+            order = pb.QuarantineDaemonRequest(daemon_id="daemon-1", reason=CANARY)
+            await brain.QuarantineDaemon(order, timeout=SECONDS)
+        await until_state(it, "quarantined")
+        async with session(it, "$ echo hi") as made:
+            await until_driven(made)
+            said = await told(it, carpal, made.session_id)
+            assert not said["healthy"], said
+            (wait,) = [each for each in said["findings"] if each["kind"] == "no_daemon_yet"]
+            assert "daemon daemon-1 would, and is in quarantine" in wait["text"]
+            async with it.orchestrator("b1") as brain:
+                lift = pb.QuarantineDaemonRequest(daemon_id="daemon-1", lift=True)
+                await brain.QuarantineDaemon(lift, timeout=SECONDS)
+            await made.until_type("session.status_idle", seconds=2 * SECONDS)
+            after = await told(it, carpal, made.session_id)
+            assert after["healthy"], after

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -11,245 +11,53 @@ import pytest
 
 from brain.session import model_kinds
 from carpal.layers import CAUSES, Layer
-from carpal.operator.why import report, steps, text, why
-from carpal.operator.why_words import MODEL_FAILURES, Finding, cause_words
+from carpal.operator.why import report, steps, text
+from carpal.operator.why_words import MODEL_FAILURES, cause_words
 from carpal.status import Reason
-from carpal.v1 import orchestrator_pb2 as pb
-from carpal.v1 import types_pb2
 from tests.command import ROOT
-from tests.operator.log import BRAIN, OPERATOR, OTHER_BRAIN, Log
+from tests.operator.log import OPERATOR
 from tests.operator.log import text as said
-
-BEGAN = datetime(2027, 1, 15, 8, 0, tzinfo=UTC)
-NOW = BEGAN + timedelta(hours=1)
-CANARY = "tell nobody: 4711 Main Street"
-END = {"stop_reason": {"type": "end_turn"}, "through": 9}
-
-Fleet = list[pb.DaemonInfo]
-
-
-class Case:
-    """A log, what sessiond says of the session, and a fleet."""
-
-    def __init__(self) -> None:
-        self.log = Log()
-        self.info = types_pb2.SessionInfo(session_id="sesn_1")
-        self.box = pb.DaemonInfo(daemon_id="box", state="connected", brain="brain-1")
-        self.box.linked_since.FromDatetime(BEGAN - timedelta(hours=5))
-        self.fleet: Fleet | None = [self.box]
-        self.brains = 1
-        self.log.add("user.message", said(CANARY), source=OPERATOR)
-        self.log.add("session.status_running")
-
-    def call(self, tool: str = "bash", call_id: str = "sevt_call", **data: Any) -> None:
-        """The model calls a tool."""
-        given = {"name": tool, "hand": "shell", "input": {"command": CANARY}, **data}
-        self.log.add("agent.tool_use", given, event_id=call_id)
-
-    def result(self, outcome: str, layer: str = "", cause: str = "") -> None:
-        """And that is what became of it."""
-        failed = {k: v for k, v in (("layer", layer), ("cause", cause)) if v}
-        self.log.add(
-            "agent.tool_result",
-            said(CANARY) | {"tool_use_id": "sevt_call", "outcome": outcome, **failed},
-        )
-
-    def hand(self) -> None:
-        """A hand is there."""
-        self.log.add("hand.provision_requested", {"hand_id": "h", "name": "shell", "daemon": "box"})
-        self.log.add("hand.provisioned", {"hand_id": "h", "name": "shell", "daemon": "box"})
-
-    def driven(self) -> None:
-        """A brain has the lease."""
-        self.info.lease.holder, self.info.lease.epoch = BRAIN, 3
-        self.info.lease.expires_in.FromSeconds(9)
-
-    def found(self) -> list[Finding]:
-        """What is found."""
-        return why(self.info, self.log.events, self.fleet, self.brains, NOW)
-
-
-def model_fails(case: Case, kind: str = "authentication_error", *, last: bool = True) -> None:
-    case.log.add("span.model_request_start", {"model": CANARY})
-    error = {"type": kind, "message": CANARY, "status": 401, "layer": "model"}
-    case.log.add("span.model_request_end", {"is_error": True, "error": error})
-    status = "exhausted" if last else "retrying"
-    told = {"type": kind, "message": CANARY, "layer": "model", "retry_status": {"type": status}}
-    case.log.add("session.error", {"error": told})
-    if last:
-        case.log.add("session.status_idle", {"stop_reason": {"type": "retries_exhausted"}})
-
-
-def idle(stop: dict[str, Any]) -> Callable[[Case], None]:
-    def do(case: Case) -> None:
-        case.log.add("session.status_idle", stop)
-
-    return do
-
-
-def failed_call(outcome: str, layer: str, cause: str) -> Callable[[Case], None]:
-    def do(case: Case) -> None:
-        case.call()
-        case.result(outcome, layer, cause)
-        case.log.add("session.status_idle", END)
-
-    return do
-
-
-def hand_event(kind: str, **data: Any) -> Callable[[Case], None]:
-    def do(case: Case) -> None:
-        case.hand()
-        case.log.add(kind, {"hand_id": "h", "name": "shell", "message": CANARY, **data})
-        case.log.add("session.status_idle", END)
-
-    return do
-
-
-def error(kind: str, *, retry: str = "retrying", **more: Any) -> Callable[[Case], None]:
-    def do(case: Case) -> None:
-        status = {"type": retry}
-        told = {"type": kind, "message": CANARY, "retry_status": status, **more}
-        case.log.add("session.error", {"error": told, "hand": "shell"})
-        case.log.add("session.status_idle", END)
-
-    return do
-
-
-def with_daemon(change: Callable[[Case], None]) -> Callable[[Case], None]:
-    def do(case: Case) -> None:
-        case.hand()
-        case.driven()
-        change(case)
-
-    return do
-
-
-def gone(case: Case) -> None:
-    case.box.state = "gone"
-    case.box.ClearField("linked_since")
-    case.box.last_seen.FromDatetime(BEGAN + timedelta(minutes=5))
-    case.box.links.add(why="LINK_SILENT").began.FromDatetime(BEGAN)
-
-
-def was_down(case: Case) -> None:
-    case.box.linked_since.FromDatetime(BEGAN + timedelta(minutes=9))
-    past = case.box.links.add(brain="b", why="cut")
-    past.began.FromDatetime(BEGAN - timedelta(hours=2))
-    past.ended.FromDatetime(BEGAN + timedelta(minutes=4))
-
-
-def quarantined(case: Case) -> None:
-    case.box.state = case.box.quarantine = "quarantined"
-
-
-def revoked(case: Case) -> None:
-    gone(case)
-    case.box.revoked = CANARY
-
-
-def cloned(case: Case) -> None:
-    case.box.quarantine = CANARY
-
-
-def draining(case: Case) -> None:
-    case.box.state = "draining"
-
-
-def old(case: Case) -> None:
-    case.box.supported_until.FromDatetime(BEGAN - timedelta(days=9))
-
-
-def unknown(case: Case) -> None:
-    case.fleet = []
-
-
-def parked(case: Case) -> None:
-    case.info.parked_reason = f"3 tries without progress; the last: {CANARY}"
-    told = {"type": "unknown_error", "message": CANARY, "layer": "harness", "cause": "KeyError"}
-    case.log.add("session.error", {"error": told, "attempts": 3})
-    case.log.add("session.status_idle", {"stop_reason": {"type": "retries_exhausted"}})
-
-
-def parked_with_progress(case: Case) -> None:
-    case.info.parked_reason = f"20 tries in a row did not come to their end; the last: {CANARY}"
-    told = {"type": "unknown_error", "message": CANARY, "layer": "harness", "cause": "driver_lost"}
-    case.log.add("session.error", {"error": told, "attempts": 20, "progress": True})
-
-
-def waiting(case: Case) -> None:
-    case.info.wake = 2
-
-
-def no_brain(case: Case) -> None:
-    waiting(case)
-    case.brains, case.fleet = 0, None
-
-
-def no_answer(case: Case) -> None:
-    case.hand()
-    case.driven()
-    case.fleet = None
-
-
-def asked(case: Case) -> None:
-    case.driven()
-    case.log.add("span.model_request_start", {"model": CANARY})
-
-
-def at_work(case: Case) -> None:
-    case.driven()
-    case.call()
-
-
-def retrying(case: Case) -> None:
-    case.driven()
-    model_fails(case, "model_overloaded_error", last=False)
-    model_fails(case, "model_overloaded_error", last=False)
-
-
-def person(case: Case) -> None:
-    case.call(evaluated_permission="ask")
-    ids = {"type": "requires_action", "event_ids": ["sevt_call"]}
-    case.log.add("session.status_idle", {"stop_reason": ids, "seen": 3})
-
-
-def interrupted(case: Case) -> None:
-    case.log.add("user.interrupt", source=OPERATOR)
-    case.log.add("session.status_idle", END)
-
-
-def fallback(case: Case) -> None:
-    case.log.add("context.fallback_model", {"from": CANARY, "to": CANARY})
-    case.log.add("session.status_idle", END)
-
-
-def taken_over(case: Case) -> None:
-    case.log.add("agent.message", said(CANARY))
-    case.log.add("agent.message", said(CANARY), source=OTHER_BRAIN)
-    case.driven()
-
-
-def enters(case: Case, *, control: bool = True) -> None:
-    case.hand()
-    case.call()
-    entered = {"tunnel_id": "t", "hand_id": "h", "name": "shell", "by": OPERATOR, "kind": "shell"}
-    case.log.add("hand.entered", entered | {"control": control, "because": CANARY})
-    case.driven()
-
-
-def forbidden(case: Case) -> None:
-    told = {"hand": "shell", "type": "process", "tools": [], "forbidden": ["bash", "write"]}
-    case.log.add("context.tools", told)
-    case.log.add("session.status_idle", END)
-
-
-def archived(case: Case) -> None:
-    case.info.archived.FromDatetime(BEGAN)
-
-
-def never(case: Case) -> None:
-    case.log.events.clear()
-
+from tests.operator.standing import (
+    CANARY,
+    END,
+    SHELL,
+    Case,
+    archived,
+    asked,
+    at_work,
+    call_waits,
+    cloned,
+    draining,
+    enters,
+    error,
+    failed_call,
+    fallback,
+    forbidden,
+    gone,
+    had_none,
+    had_none_for_a_call,
+    hand_event,
+    idle,
+    interrupted,
+    model_fails,
+    never,
+    no_answer,
+    no_brain,
+    no_daemon,
+    old,
+    parked,
+    parked_with_progress,
+    person,
+    quarantined,
+    retrying,
+    revoked,
+    taken_over,
+    unknown,
+    waiting,
+    waits_for_one,
+    was_down,
+    with_daemon,
+)
 
 BUDGET = {
     "stop_reason": {
@@ -292,6 +100,33 @@ TABLE: list[tuple[str, Callable[[Case], None], Layer | None, str, bool]] = [
     ("hand_taken", enters, None, "has control of it: calls that had not begun wait", False),
     ("person_inside", partial(enters, control=False), None, "is in hand shell since", False),
     ("taken_over", taken_over, None, "Brain brain-2 took it over from brain-1 at", False),
+    (
+        "no_daemon_yet", waits_for_one, Layer.DAEMON,
+        "It waits for a daemon that fits hand shell (process), since 2027-01-15 08:00:00Z: "
+        "daemon box would, and is in quarantine.", True,
+    ),
+    (
+        "no_daemon_yet", partial(waits_for_one, change=draining), Layer.DAEMON,
+        "daemon box would, and is drained.", True,
+    ),
+    (
+        "no_daemon_yet", partial(waits_for_one, change=gone), Layer.DAEMON,
+        "daemon box would, and is not linked.", True,
+    ),
+    (
+        "no_daemon_yet", partial(waits_for_one, change=revoked), Layer.DAEMON,
+        "daemon box would, and is revoked.", True,
+    ),
+    (
+        "no_daemon_yet", partial(waits_for_one, change=unknown), Layer.DAEMON,
+        "of the daemons that are known, none would fit.", True,
+    ),
+    (
+        "no_daemon_yet", call_waits, Layer.DAEMON,
+        "It waits for a daemon that fits hand shell (process), since 2027-01-15 08:00:00Z", True,
+    ),
+    ("no_daemon", had_none, Layer.DAEMON, "box would, and is in quarantine", True),
+    ("no_daemon", had_none_for_a_call, Layer.DAEMON, "box would, and is in quarantine", True),
     ("link_down", with_daemon(gone), Layer.LINK, "down since 2027-01-15 08:05:00Z (LINK_", True),
     (
         "link_was_down", with_daemon(was_down), Layer.LINK,
@@ -396,6 +231,50 @@ def test_every_layer_and_kind_of_finding_is_in_the_table() -> None:
     written = "".join(path.read_text() for path in sources)
     kinds = set(re.findall(r'Finding\(\s*"([a-z_]+)"', written))
     assert kinds - {"calls"} <= {row[0] for row in TABLE}
+
+
+def test_a_session_that_waits_for_a_daemon_in_quarantine_is_not_told_to_be_well() -> None:
+    case = Case()
+    waits_for_one(case)
+    told = report(case.info, case.found())
+    assert not told["healthy"]
+    assert "carpal fleet quarantine box --lift" in told["next"][0]
+
+
+def test_a_session_whose_hand_a_connected_daemon_fits_waits_for_none() -> None:
+    case = Case()
+    waits_for_one(case, change=lambda _: None)
+    assert [each.kind for each in case.found()] == ["running"]
+
+
+def test_a_session_that_needs_no_hand_now_waits_for_no_daemon() -> None:
+    for needs_none in ("span.model_request_start", "agent.message"):
+        case = Case()
+        waits_for_one(case)
+        case.log.add("span.model_request_start")
+        if needs_none == "agent.message":
+            case.log.add("span.model_request_end", {})
+        assert "no_daemon_yet" not in {each.kind for each in case.found()}, needs_none
+    case = Case()
+    no_daemon(case)
+    case.log.add("context.tools", {"hand": "shell", "type": "process", "tools": []})
+    case.driven()
+    assert "no_daemon_yet" not in {each.kind for each in case.found()}, "its tools are known"
+
+
+@pytest.mark.parametrize(
+    "placement",
+    [{"labels": {"os": "plan9"}}, {"pool": "lab"}, {"daemon": "other"}, {"labels": {"gpu": "1"}}],
+)
+def test_a_daemon_that_the_placement_excludes_is_not_said_to_fit(placement: dict[str, Any]) -> None:
+    case = Case()
+    waits_for_one(case)
+    case.log.add(
+        "session.updated", {"hands": {"shell": {**SHELL["shell"], "placement": placement}}}
+    )
+    (one,) = [each for each in case.found() if each.kind == "no_daemon_yet"]
+    assert "none would fit" in one.text
+    assert "box" not in one.text
 
 
 def test_a_healthy_session_is_told_to_be_one() -> None:

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from carpal.v1 import orchestrator_pb2 as pb
 from tests.command import Command
 from tests.operator.fakes import House
@@ -33,6 +35,28 @@ async def test_the_command_reads_the_log_and_the_fleet_and_answers(
     assert (told["session_id"], told["status"], told["healthy"]) == ("sesn_1", "idle", False)
     assert [each["kind"] for each in told["findings"]] == ["refusal", "daemon_quarantined"]
     assert CANARY not in people.stdout + asked.stdout
+
+
+async def test_which_hands_there_are_is_read_also_where_a_long_log_began_with_it(
+    house: House, carpal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("carpal.operator.why_command._EVENTS_MAX", 2)
+    log = house.sessiond
+    plans = {"hands": {"shell": {"type": "process"}}}
+    await log.append("sesn_1", "session.updated", plans, source=OPERATOR)
+    for _ in range(3):
+        await log.append("sesn_1", "session.updated", {"limits": {}}, source=OPERATOR)
+    await log.append("sesn_1", "user.message", said(CANARY), source=OPERATOR)
+    await log.append("sesn_1", "session.status_running")
+    house.brain.daemons = [pb.DaemonInfo(daemon_id="box", state="quarantined", types=["process"])]
+    async with house.serve_brain() as server:
+        log.lease("brain/brain-1", server.address)
+        log.lease("session/sesn_1", server.address)
+        ended = await carpal("session", "why", "sesn_1")
+    assert ended.code == 0, ended.stderr
+    assert "waits for a daemon that fits hand shell (process), since" in ended.stdout
+    assert "daemon box would, and is in quarantine" in ended.stdout
+    assert "Nothing is wrong" not in ended.stdout
 
 
 async def test_without_a_brain_it_is_told_from_the_log_alone(house: House, carpal: Command) -> None:
