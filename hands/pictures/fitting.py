@@ -70,10 +70,27 @@ async def fitted(data: bytes) -> Fitted | LeftOut:
     return await _scaled(data, found.media_type, made)
 
 
-async def _scaled(data: bytes, media_type: str, made: Fit) -> Fitted | LeftOut:
+async def part(
+    data: bytes, box: tuple[int, int, int, int], width: int, height: int
+) -> Fitted | LeftOut:
+    """A part of a picture, made a picture of that size. The box is in its pixels, and inside."""
+    found = header.read(data)
+    if found is None:
+        return LeftOut("it is damaged, or no PNG, JPEG, GIF, WebP or BMP")
+    if found.width * found.height > PIXELS_MAX:
+        size = f"{found.width}x{found.height}"
+        return LeftOut(f"it has {size} pixels, more than the {PIXELS_MAX} that are scaled")
+    if find_spec("PIL") is None:
+        return LeftOut(f"Pillow, which scales it, is missing: {INSTALL}")
+    return await _scaled(data, found.media_type, Fit(width, height, found.width, found.height), box)
+
+
+async def _scaled(
+    data: bytes, media_type: str, made: Fit, box: tuple[int, int, int, int] | None = None
+) -> Fitted | LeftOut:
     lock = _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     async with lock:
-        out = await _run(data, made)
+        out = await _run(data, made, box)
     if isinstance(out, LeftOut):
         return out
     found = header.read(out)
@@ -90,15 +107,16 @@ async def _scaled(data: bytes, media_type: str, made: Fit) -> Fitted | LeftOut:
     )
 
 
-async def _run(data: bytes, made: Fit) -> bytes | LeftOut:
+async def _run(data: bytes, made: Fit, box: tuple[int, int, int, int] | None) -> bytes | LeftOut:
     """What the scaler writes."""
     with contextlib.ExitStack() as stack:
         given, taken = _memory(stack, "given"), _memory(stack, "taken")
         await asyncio.to_thread(_write, given, data)
         old, new = f"{made.of_width}x{made.of_height}", f"{made.width}x{made.height}"
+        only = [",".join(map(str, box))] if box else []
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", str(_SCALER), old, new, str(BYTES_MAX)),
+                *(sys.executable, "-I", str(_SCALER), old, new, str(BYTES_MAX), *only),
                 stdin=given,
                 stdout=taken,
                 stderr=asyncio.subprocess.DEVNULL,

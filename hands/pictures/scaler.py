@@ -1,9 +1,10 @@
-"""The process that decodes one picture and scales it: `python -I scaler.py OLD NEW LONGEST`.
+"""The process that decodes one picture and scales it: `python -I scaler.py OLD NEW LONGEST [BOX]`.
 
 A hand made the picture, and what decodes it is a library in C. So it happens in a process of its
 own, with little memory and time, which can open nothing once it begins, and as root is nobody.
 The picture is standard input, a file; what is made of it standard output. OLD and NEW are sizes,
-`WIDTHxHEIGHT`; LONGEST is how many bytes may be written. Exit code 0, or how it is not done.
+`WIDTHxHEIGHT`; LONGEST is how many bytes may be written; BOX, `LEFT,TOP,RIGHT,BOTTOM`, is the part
+of it that is made NEW. Exit code 0, or how it is not done.
 
 It imports nothing of ours: it is started without our paths.
 """
@@ -30,7 +31,7 @@ _ORIENTATION = 0x0112
 """The tag of EXIF that says how a camera was held."""
 
 
-def main(old: str, new: str, longest: str) -> int:
+def main(old: str, new: str, longest: str, part: str = "") -> int:
     """Do it; the exit code."""
     from PIL import Image, ImageFile
 
@@ -40,12 +41,14 @@ def main(old: str, new: str, longest: str) -> int:
     _warm(Image)
     _confine(int(longest))
     size, target = _size(old), _size(new)
+    box = tuple(int(each) for each in part.split(",")) if part else None
     Image.MAX_IMAGE_PIXELS = size[0] * size[1]
     try:
         with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
             if image.size != size:
                 return DAMAGED
-            made = _encoded(_scaled(image, target, Image), image.format == "JPEG", int(longest))
+            scaled = _scaled(image, target, Image, box)
+            made = _encoded(scaled, image.format == "JPEG", int(longest))
     except MemoryError:
         return NO_MEMORY
     except Exception:  # noqa: BLE001 - whatever a decoder makes of nonsense; all of it is that
@@ -88,16 +91,21 @@ def _size(text: str) -> tuple[int, int]:
     return int(width), int(height)
 
 
-def _scaled(image: Any, target: tuple[int, int], module: Any) -> Any:
-    """The first frame of it, at the target's size, the way up that its camera was held."""
+def _scaled(
+    image: Any, target: tuple[int, int], module: Any, box: tuple[int, ...] | None = None
+) -> Any:
+    """Its first frame, or a part of it, at the target's size, the way up its camera was held."""
     how = image.getexif().get(_ORIENTATION, 1)
-    image.draft("RGB", target)  # a JPEG is decoded no larger than it needs to be
+    if box is None:
+        image.draft("RGB", target)  # a JPEG is decoded no larger than it needs to be
     image.load()
     if image.mode.startswith("I;16"):
         image = image.point(lambda value: value / 256).convert("L")
     elif image.mode not in ("L", "RGB", "RGBA"):
         clear = "transparency" in image.info or image.mode in ("LA", "PA", "La", "RGBa")
         image = image.convert("RGBA" if clear else "RGB")
+    if box is not None:
+        image = image.crop(box)
     if image.size != target:
         image = image.resize(target, module.Resampling.LANCZOS, reducing_gap=3.0)
     turn = module.Transpose

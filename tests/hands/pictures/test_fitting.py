@@ -13,7 +13,7 @@ from PIL import Image
 from carpal import extras
 from carpal.pictures import BYTES_MAX
 from hands.pictures import fitting
-from hands.pictures.fitting import Fitted, LeftOut, fitted
+from hands.pictures.fitting import Fitted, LeftOut, fitted, part
 from tests.hands.pictures.test_header import made
 from tests.pace import SCALE
 from tests.png import BEGINS, chunk, head, lying, png
@@ -199,3 +199,25 @@ def children() -> list[int]:
         if int(said[1]) == os.getpid() and b"scaler.py" in line:
             found.append(int(each.name))
     return found
+
+
+async def test_a_part_of_one_is_a_picture_of_the_size_that_is_asked_for() -> None:
+    image = Image.new("RGB", (200, 100), "white")
+    image.paste("navy", (100, 50, 200, 100))
+    out = io.BytesIO()
+    image.save(out, "PNG")
+    navy = opened(await part(out.getvalue(), (100, 50, 200, 100), 400, 200)).convert("RGB")
+    assert (navy.size, navy.getpixel((0, 0))) == ((400, 200), (0, 0, 128))
+    white = opened(await part(out.getvalue(), (0, 0, 100, 50), 50, 50)).convert("RGB")
+    assert (white.size, white.getpixel((49, 49))) == ((50, 50), (255, 255, 255))
+
+
+async def test_a_part_of_what_is_no_picture_or_too_large_is_left_out() -> None:
+    assert await part(b"none", (0, 0, 1, 1), 1, 1) == LeftOut(
+        "it is damaged, or no PNG, JPEG, GIF, WebP or BMP"
+    )
+    whole = made("PNG", 100, 100)
+    assert await part(whole[:-30], (0, 0, 9, 9), 9, 9) == LeftOut("it is damaged")
+    large = await part(lying(20_000, 20_000), (0, 0, 9, 9), 9, 9)
+    assert isinstance(large, LeftOut)
+    assert "more than the 32000000 that are scaled" in large.why
