@@ -6,7 +6,7 @@ kept here, and a refusal says them.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from hands.api import ToolError
 
@@ -16,9 +16,24 @@ Repeat = Annotated[int, "Number of times to repeat the key press. Default is 1."
 HoldSeconds = Annotated[int, "Duration to hold the key, in seconds."]
 WaitSeconds = Annotated[int, "Duration to wait, in seconds."]
 Region = Annotated[list[int], "(x0, y0, x1, y1): The region to capture."]
+Coordinate = Annotated[list[int], "(x, y): The pixel of the last screenshot."]
+Typed = Annotated[str, "The text to type."]
+Modifiers = Annotated[str, "Keys to hold meanwhile."]
+Direction = Literal["up", "down", "left", "right"]
+ScrollDirection = Annotated[Direction, "The direction to scroll."]
+ScrollAmount = Annotated[int, "How far to scroll."]
 
 SECONDS_MAX = 100
 REPEAT_MAX = 100
+CLICKED, DOUBLE_CLICKED, DRAGGED, TYPED = "Clicked.", "Double-clicked.", "Dragged.", "Typed."
+"""What Claude is told of the members of these names."""
+
+
+class Point(NamedTuple):
+    """A pixel of a screenshot."""
+
+    x: int
+    y: int
 
 
 class Box(NamedTuple):
@@ -53,6 +68,18 @@ def box(region: Sequence[int], width: int, height: int) -> Box:
     return found
 
 
+def point(field: str, coordinate: Sequence[int], width: int, height: int) -> Point:
+    """Where to act, on a screenshot of that size. Raises ToolError, which names the field."""
+    if len(coordinate) != len(Point._fields):
+        raise ToolError(f"{field}: must be two numbers, [x, y]")
+    found = Point(*coordinate)
+    if not (0 <= found.x < width and 0 <= found.y < height):
+        raise ToolError(
+            f"{field}: {list(coordinate)} is outside of the screenshot, which is {width}x{height}"
+        )
+    return found
+
+
 def within(field: str, value: int, least: int, most: int) -> int:
     """A number that may be. Raises ToolError, which names the field."""
     if not least <= value <= most:
@@ -73,3 +100,8 @@ def held(text: str, duration: int) -> str:
 def waited(duration: int) -> str:
     """Of `wait`."""
     return f"Waited {duration}s."
+
+
+def scrolled(direction: Direction) -> str:
+    """Of `scroll`."""
+    return f"Scrolled {direction}."

@@ -17,12 +17,12 @@ from tests.pace import SCALE
 
 
 async def checked(
-    tmp_path: Path, *flags: str, sandbox: str = "off"
+    tmp_path: Path, *flags: str, sandbox: str = "off", limit: float = 270
 ) -> tuple[int, list[dict[str, Any]], str]:
     """Its exit code, the objects it printed, and what it said on stderr."""
     command = Command(tmp_path, {"CARPAL_SANDBOX": sandbox})
     arguments = ("hand", "check", "--json", "--scale", str(2 * SCALE), *flags)
-    async with command.start(*arguments) as process, asyncio.timeout(270 * SCALE):
+    async with command.start(*arguments) as process, asyncio.timeout(limit * SCALE):
         stdout, stderr = await process.communicate()
     assert process.returncode is not None
     return process.returncode, [json.loads(line) for line in stdout.splitlines()], stderr.decode()
