@@ -14,8 +14,10 @@ from anthropic.types.beta.beta_browser_click_target import BetaBrowserClickTarge
 from PIL import Image
 from pydantic import TypeAdapter
 
-from hands.browser import members, state
+from hands.attachments import BYTES_MAX
+from hands.browser import acting, downloads, members, state
 from hands.builtin.browser import BrowserType
+from hands.builtin.sandboxes import PROCESSES
 from hands.inside.schema import check
 from tests.command import ROOT
 from tests.hands.browser.parts import needs_browser
@@ -38,6 +40,34 @@ def test_the_page_has_every_tool_and_every_field_of_the_config() -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", config, re.M)) == schema.keys()
     assert all(f"`{each}`" in config for each in schema["allow"]["items"]["enum"])
     assert f"{state.TABS_MAX} tabs" in tools
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"at most {downloads.SIZE_MAX // 2**20} MiB",
+        f"at most {BYTES_MAX // 2**20} MiB.",
+        f"does not answer for {acting.COMMIT:g} s",
+        f"is told after {acting.LOAD:g} s",
+        f"at most {members.WAIT_MAX:g} seconds",
+        f"have at most {acting.TEXT_MAX:,} characters",
+        f"| {PROCESSES:,} with their threads",
+    ],
+)
+def test_the_page_says_what_the_bounds_are(words: str) -> None:
+    assert words in PAGE.read_text()
+
+
+def test_the_members_that_need_a_tab_or_take_none_are_those_of_the_page() -> None:
+    page = PAGE.read_text()
+    takes = {
+        name for name, each in members.MEMBERS.items() if "tab_id" in each.schema["properties"]
+    }
+    assert members.MEMBERS.keys() - takes == {"new_tab", "list_tabs"}
+    assert "All but `new_tab` and `list_tabs` take a `tab_id`" in page
+    needs = {name for name in takes if "tab_id" in members.MEMBERS[name].schema["required"]}
+    assert needs == {"switch_tab", "close_tab"}
+    assert "which `switch_tab` and `close_tab` need" in page
 
 
 def test_the_page_s_config_is_one_and_its_picture_a_screenshot() -> None:

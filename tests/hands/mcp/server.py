@@ -55,7 +55,9 @@ def named() -> None:
             case "tools/call":
                 changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
                 print(json.dumps(changed), flush=True)
-                text = {"type": "text", "text": f"called {message['params']['name']}"}
+                name = message["params"]["name"]
+                said = asked() if name == "plain" else f"called {name}"
+                text = {"type": "text", "text": said}
                 answer["result"] = {"content": [text]}
             case _:
                 answer["error"] = {"code": -32601, "message": "no such method"}
@@ -64,9 +66,24 @@ def named() -> None:
     sys.exit(0)
 
 
+def asked() -> str:
+    """What a client answers that is asked for what it may have."""
+    told = []
+    for method in ("elicitation/create", "sampling/createMessage", "roots/list"):
+        schema = {"type": "object", "properties": {}}
+        params = {"message": "?", "requestedSchema": schema, "messages": [], "maxTokens": 9}
+        ask = {"jsonrpc": "2.0", "id": method, "method": method, "params": params}
+        print(json.dumps(ask), flush=True)
+        while (answer := json.loads(sys.stdin.readline())).get("id") != method:
+            pass
+        told.append(f"refused: {answer['error']['message']}" if "error" in answer else str(answer))
+    return "\n".join(told)
+
+
 wrong()
 
 from mcp.server.mcpserver import Context, MCPServer  # noqa: E402 - nothing is loaded to hang
+from mcp.shared.exceptions import MCPError  # noqa: E402
 from mcp_types import (  # noqa: E402
     AudioContent,
     CallToolResult,
@@ -74,6 +91,7 @@ from mcp_types import (  # noqa: E402
     ResourceLink,
     TextContent,
 )
+from pydantic import BaseModel  # noqa: E402
 
 PNG = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
@@ -158,6 +176,29 @@ async def grow(context: Context) -> str:
     server.add_tool(nothing, name="another")
     await context.notify_tools_changed()
     return "grown"
+
+
+class Age(BaseModel):
+    """What a person is asked."""
+
+    years: int
+
+
+@server.tool()
+async def asks(context: Context) -> str:
+    """Ask a person, the model, and for the client's folders; what each is told."""
+    ask = context.session
+    told = []
+    for question in (
+        lambda: context.elicit("How old?", Age),
+        lambda: ask.create_message([], max_tokens=9),
+        ask.list_roots,
+    ):
+        try:
+            told.append(repr(await question()))
+        except MCPError as error:
+            told.append(f"refused: {error}")
+    return "\n".join(told)
 
 
 if __name__ == "__main__":

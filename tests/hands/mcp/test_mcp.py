@@ -31,7 +31,7 @@ async def test_a_servers_tools_are_the_hands_and_its_answers_their_results(
 ) -> None:
     hand = await servers.hand()
     assert {"add", "slow", "mixed"} <= {tool.name for tool in servers.made.tools}
-    assert "10 tools" in servers.made.note
+    assert "11 tools" in servers.made.note
     result = await servers.place.run(hand, "add", a=1, b=2)
     assert (result.outcome, result.content) == (pb.OUTCOME_OK, "3")
     with pytest.raises(CarpalError) as raised:
@@ -56,6 +56,18 @@ async def test_text_pictures_and_what_no_result_can_hold_are_each_in_the_result(
     assert (await servers.place.run(hand, "nothing")).content == "[the tool answered nothing]"
     failure = await servers.place.run(hand, "fails")
     assert (failure.outcome, bool(failure.content)) == (pb.OUTCOME_ERROR, True)
+
+
+@pytest.mark.parametrize(("mode", "tool"), [("well", "asks"), ("named", "plain")])
+async def test_a_server_that_asks_for_a_person_a_model_or_folders_is_told_that_there_is_none(
+    servers: Servers, mode: str, tool: str
+) -> None:
+    """By the protocol as it is, and as it was."""
+    hand = await servers.hand(mode)
+    result = await servers.place.run(hand, tool)
+    assert result.outcome == pb.OUTCOME_OK
+    told = result.content.splitlines()
+    assert [each.partition(":")[0] for each in told[:3]] == ["refused"] * 3, told
 
 
 async def test_a_huge_text_is_cut_in_its_middle_as_all_output_is(servers: Servers) -> None:
