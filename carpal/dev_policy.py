@@ -11,7 +11,7 @@ USUAL = Path("/etc/carpal/policy.toml")
 _TEXT = """\
 # Written by `carpal dev` for the daemon that it runs: you may enter its hands.
 # A policy of your own, in /etc/carpal/policy.toml or named by CARPAL_POLICY, takes its place.
-people = ["shell", "copy", "forward", "control"]
+people = ["shell", "copy", "forward", "view", "control"]
 """
 
 

@@ -136,7 +136,8 @@ class HandType:
     __carpal_hand_type__ = True
     capabilities: Sequence[str] = ()
     """`shell`, `files`, `visual`: `carpal hand check` holds it to them. `save`: its folder can be
-    saved. `mounts`: what a session mounts is put there, between `provision` and the first call."""
+    saved. `mounts`: what a session mounts is put there, between `provision` and the first call.
+    A screen for people needs none: methods `view` and `control`, see `hands/controls.py`."""
 
     @classmethod
     def probe(cls) -> str:

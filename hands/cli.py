@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 class _Hand(click.Group):
     """What only an operator's commands need is loaded with them: a daemon's start without."""
 
-    _visits = ("cp", "forward", "shell")
+    _visits = ("cp", "forward", "shell", "view")
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *self._visits])

@@ -319,7 +319,7 @@ class Entrance:
     """A person's way into a hand."""
 
     tunnel_id: str
-    kind: Literal["shell", "copy", "forward"]
+    kind: Literal["shell", "copy", "forward", "view", "control"]
     options: Mapping[str, Any]
     """What `hands/people/tunnel_options.py` makes of what the person asked for."""
 

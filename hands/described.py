@@ -10,6 +10,8 @@ from hands.hints import Schema, Signature, signature
 
 CAPABILITIES = frozenset({"files", "mounts", "save", "shell", "visual"})
 """What such a type may say that it can."""
+SCREEN = ("view", "control")
+"""Methods of a hand with a screen; one of the name that is a tool is a tool."""
 LONGEST = 24 * 3600.0
 """Seconds that a tool's own time limit may be."""
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
@@ -38,7 +40,7 @@ def described(kind: type[Any]) -> Schema:
         "description": _words(kind, kind.__name__, "what a hand of it is"),
         "tools": [_tool(kind, name, method) for name, method in found.items()],
         "config_schema": _config(kind),
-        "capabilities": [*claimed, "events", *(["units"] if has_units(kind) else [])],
+        "capabilities": [*claimed, "events", *_methods(kind)],
     }
 
 
@@ -77,6 +79,15 @@ def has_units(kind: type[Any]) -> bool:
                 " and no tools: units(cls) and reset(cls, unit_id)"
             )
     return True
+
+
+def _methods(kind: type[Any]) -> list[str]:
+    """Capabilities that it has by methods of that name."""
+    found = ["units"] if has_units(kind) else []
+    shown, controlled = ((hasattr(kind, each) and each not in tools(kind)) for each in SCREEN)
+    if controlled and not shown:
+        raise TypeError(f"{kind.__name__}.control: what is controlled is seen; write `view` too")
+    return [*found, *(SCREEN[: shown + controlled])]
 
 
 def _config(kind: type[Any]) -> Schema:

@@ -30,7 +30,7 @@ from hands.service import HandService
 
 _NAME = "check"
 _HANDS_MAX = 256
-_POLICY = 'people = ["shell", "copy", "forward", "control"]\n'
+_POLICY = 'people = ["shell", "copy", "forward", "view", "control"]\n'
 """Whoever opens the socket may do anything with its hands, and so enter them."""
 
 

@@ -9,7 +9,7 @@ from hands.owner.policy_file import PolicyFile
 def test_who_runs_it_may_enter_its_hands(tmp_path: Path) -> None:
     told = allowing(tmp_path, {}, tmp_path / "none")
     policy = PolicyFile(Path(told["CARPAL_POLICY"])).policy
-    for kind in ("shell", "copy", "forward", "control"):
+    for kind in ("shell", "copy", "forward", "view", "control"):
         policy.check_entry(kind)
     assert policy.types is None, "nothing else is said"
 

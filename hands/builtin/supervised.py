@@ -81,7 +81,7 @@ class SupervisedHand:
         self.forwarder: Forwarder | None = None
         """Its way out, which ends with this connection."""
         self._held = hello.calls
-        self._lets_in = "enter" in hello.answers
+        self._answers = hello.answers
         self._left: dict[str, asyncio.Future[str]] = {}
         """Of each tunnel, set once all of it is over: to a problem, if there was one."""
         self._reader = reader
@@ -185,7 +185,8 @@ class SupervisedHand:
     @asynccontextmanager
     async def enter(self, entrance: Entrance) -> AsyncIterator[Inside]:
         """A process beside the calls."""
-        if not self._lets_in:
+        needed = "view" if entrance.kind in ("view", "control") else "enter"
+        if needed not in self._answers:
             raise EnterFailed("its supervisor is of an earlier version; release the hand")
         left: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._left[entrance.tunnel_id] = left

@@ -1,4 +1,4 @@
-"""`carpal hand shell|cp|forward`: a person in a hand, from their own machine.
+"""`carpal hand shell|cp|forward|view`: a person in a hand, from their own machine.
 
 Not for the machine that the hand is on: they go through a brain, as the
 operator, and the owner of that machine has the last word.
@@ -60,6 +60,23 @@ def forward(found: Found, where: str, ports: str, take: bool) -> None:
 
     session_id, hand = _where(where)
     asyncio.run(serve(found, session_id, hand, ports, take=take))
+
+
+@click.command()
+@click.argument("where", metavar="SESSION[:HAND]")
+@click.option("--open", "opens", is_flag=True, help="Open the page in your browser.")
+@operator_options
+def view(found: Found, where: str, opens: bool) -> int:
+    """Watch a hand that has a screen, in your browser; take control of it there, and give it back.
+
+    Prints the address of a page on this machine's loopback, which opens once. While you have
+    control, calls of that hand that have not begun wait, and the session's log says so. Until
+    Ctrl-C.
+    """
+    from hands.visit.view import view as serve
+
+    session_id, hand = _where(where)
+    return asyncio.run(serve(found, session_id, hand, opens=opens))
 
 
 def _where(text: str) -> tuple[str, str]:

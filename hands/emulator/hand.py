@@ -1,7 +1,8 @@
 """The hand type `emulator`, as any hand type in Python is written: see `hands/api.py`.
 
 One hand is one console with one cartridge. Time passes in calls, sixty frames a second of its
-own, and between them it stands still, however long a model thinks.
+own, and between them it stands still, however long a model thinks; but for the keys of a person
+who has control.
 """
 
 import asyncio
@@ -14,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from carpal import extras
-from hands import computer
+from hands import computer, controls
 from hands.api import Blob, Context, HandType, ToolError, tool
 from hands.emulator import screen, states
-from hands.emulator.keys import Button, buttons
+from hands.emulator.keys import Button, buttons, of_a_person
 
 if TYPE_CHECKING:
     from hands.emulator.machine import Machine
@@ -27,6 +28,8 @@ CARTRIDGE = "cartridge.gb"
 TAP, LET_GO = 6, 6
 """Frames that a key is down when it is pressed, and then up: games look once a frame or two."""
 FRAMES_PER_SECOND = 60
+STILL_DOWN, PAUSE = 2, 30
+"""Frames that pass when a person's keyboard says that a key is still down, and for `WAIT`."""
 _FRAMES_MAX = 6000
 _LOCKED = 60.0
 """Seconds after which a console is taken to be locked up: most calls take less than one."""
@@ -165,6 +168,30 @@ class Emulator(HandType):
         data = self._console.memory(address, length)
         rows = range(0, length, _ROW)
         return "\n".join(f"{address + at:04X}: {data[at : at + _ROW].hex(' ')}" for at in rows)
+
+    def view(self) -> tuple[bytes, str]:
+        """The screen, for a person. No time passes."""
+        return screen.native(self._switched_on.picture), "image/png"
+
+    def control(self, event: controls.Event) -> None:
+        """A key of a person who has control. Time passes by their keys alone."""
+        if not isinstance(event, controls.Key):
+            return  # a pointer has nothing to point at
+        console, button = self._switched_on, of_a_person(event.key)
+        if button is None:
+            console.run((STILL_DOWN if event.repeat else PAUSE) if event.down else 0)
+        elif not event.down:
+            console.let_go(button)
+            console.run(LET_GO)
+        else:
+            console.hold(button)
+            console.run(STILL_DOWN if event.repeat else TAP)
+
+    @property
+    def _switched_on(self) -> "Machine":
+        if self._machine is None:
+            raise ToolError("the console is off: the first call switches it on")
+        return self._machine
 
     def release(self) -> None:
         if self._machine is not None:

@@ -22,6 +22,22 @@ _ALSO: Mapping[str, Button] = {
 """Other names, in lower case: a keyboard's, as emulators have them."""
 
 
+WAIT = " "
+"""A person's key that is no button, and lets time pass."""
+
+
+def of_a_person(key: str) -> Button | None:
+    """The button for a key of a person's keyboard, None for `WAIT`. Raises ToolError."""
+    plain = key.lower()
+    button = _ALSO.get(plain) or next((each for each in BUTTONS[:6] if each == plain), None)
+    if button is None and key != WAIT:
+        raise ToolError(
+            f"there is no button for the key {key}; there are the arrows, a, b, Enter for start, "
+            "Backspace for select, and the space bar lets half a second pass"
+        )
+    return button
+
+
 def buttons(text: str) -> list[Button]:
     """Those that a key, or a combination with `+`, stands for. Raises ToolError, with all names."""
     found: list[Button] = []

@@ -51,12 +51,20 @@ class Machine:
     def down(self, buttons: Sequence[Button]) -> Iterator[None]:
         """Hold buttons down; none stays so, however the block ends."""
         for button in buttons:
-            self._pyboy.button_press(button)
+            self.hold(button)
         try:
             yield
         finally:
             for button in buttons:
-                self._pyboy.button_release(button)
+                self.let_go(button)
+
+    def hold(self, button: Button) -> None:
+        """From the next frame on."""
+        self._pyboy.button_press(button)
+
+    def let_go(self, button: Button) -> None:
+        """Of one that is held, or not."""
+        self._pyboy.button_release(button)
 
     @property
     def picture(self) -> "Image":

@@ -16,6 +16,11 @@ SIZE = (NATIVE[0] * SCALE, NATIVE[1] * SCALE)
 """Of a screenshot."""
 
 
+def native(frame: "Image") -> bytes:
+    """A pixel for each that the console draws, as PNG: for who watches, and often."""
+    return _png(frame, 1)
+
+
 def whole(frame: "Image") -> bytes:
     """A screenshot, as PNG."""
     return _png(frame, SCALE)

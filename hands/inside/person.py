@@ -1,4 +1,4 @@
-"""What a person's tunnel runs in a hand: a shell, a copy, or the connection to a port.
+"""What a person's tunnel runs in a hand: a shell, a copy, a port's connection, or its screen.
 
 In a process of its own, below which is all that the person starts: it ends
 with the tunnel, however that ends, and takes all of it along.
@@ -61,6 +61,11 @@ def _serve(
         from hands.inside import person_port
 
         return person_port.serve(int(options["port"]), connected)
+    if kind in ("view", "control"):
+        from hands.inside import person_view
+
+        which = person_view.WATCHES if kind == "view" else person_view.CONTROLS
+        return person_view.serve(setting.folder, which, connected)
     from hands.inside import copying
 
     return copying.serve(setting.workspace, options, wire.Passing(connected))

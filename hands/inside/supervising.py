@@ -222,7 +222,7 @@ class Supervisor:
             "start": _own_start(),
             "calls": list(self._calls),
             "quiet": self._deadline.quiet,
-            "answers": ["ping", "enter"],
+            "answers": ["ping", "enter", "view"],
         }
         self._emit({"event": "hello", **hello})
         for call in self._calls.values():

@@ -8,7 +8,7 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -43,6 +43,8 @@ class Answer:
     kind: str = "application/json"
     allow: str = ""
     """The methods that a path takes, in a 405."""
+    more: tuple[str, ...] = ()
+    """Further lines of its head."""
 
     @classmethod
     def text(cls, line: str, status: int = 200) -> "Answer":
@@ -69,6 +71,7 @@ class Answer:
             "Connection: close",
             "Cache-Control: no-store",
             *([f"Allow: {self.allow}"] if self.allow else []),
+            *self.more,
         ]
         head = "\r\n".join(lines).encode() + b"\r\n\r\n"
         return head + (self.body if body else b"")
@@ -82,6 +85,9 @@ class Request:
     path: str
     """Without the query."""
     body: bytes = b""
+    query: str = ""
+    head: Mapping[str, str] = field(default_factory=dict)
+    """By the name in lower case; of one that is there twice both, which no check takes."""
 
     def fields(self, **known: type) -> dict[str, Any]:
         """The JSON object in the body, empty if there is none; INVALID_FIELD names what is wrong.
@@ -126,10 +132,13 @@ async def read(reader: asyncio.StreamReader) -> Request:
     if asked is None:
         raise Malformed(400, "the first line is not METHOD /PATH HTTP/1.1")
     length: int | None = None
-    for field in rest:
-        name, colon, value = field.partition(b":")
+    fields: dict[str, str] = {}
+    for each in rest:
+        name, colon, value = each.partition(b":")
         if not colon or name != name.strip():
             raise Malformed(400, "a line of the head is not NAME: VALUE")
+        key, text = name.decode("latin-1").lower(), value.strip().decode("latin-1")
+        fields[key] = f"{fields[key]}, {text}" if key in fields else text
         match name.lower():
             case b"transfer-encoding":
                 raise Malformed(411, "the body must have a Content-Length")
@@ -141,7 +150,8 @@ async def read(reader: asyncio.StreamReader) -> Request:
     if length > BODY_MAX:
         raise Malformed(413, f"the body has more than {BODY_MAX} bytes")
     method, target = (part.decode() for part in asked.groups())
-    return Request(method, target.partition("?")[0], await reader.readexactly(length))
+    path, _, query = target.partition("?")
+    return Request(method, path, await reader.readexactly(length), query, fields)
 
 
 async def answer(request: Request, routes: Routes) -> Answer:

@@ -33,7 +33,7 @@ class Person:
     workspace: str
     hand_type: str
     kind: str
-    """`shell`, `copy` or `forward`."""
+    """`shell`, `copy`, `forward`, `view` or `control`."""
     take: bool
     """The hand's calls are to wait: that is `control`, and to be allowed too."""
     hand_id: str
@@ -183,6 +183,8 @@ class Gate:
         self.policy.check_workspace(person.workspace)
         self.policy.check_type(person.hand_type)
         self.policy.check_entry(person.kind)
+        if person.kind == "control":  # of what is seen
+            self.policy.check_entry("view")
         if person.take:
             self.policy.check_entry("control")
 

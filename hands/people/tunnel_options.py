@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 from carpal.errors import invalid
 from carpal.json_in import read_object
 
-Kind = Literal["shell", "copy", "forward"]
+Kind = Literal["shell", "copy", "forward", "view", "control"]
 COMMAND_MAX = 128 * 1024 - 4096
 """Bytes of a command: of one argument the kernel takes little more."""
 _PATH_MAX = 4000
@@ -51,6 +51,8 @@ _KINDS: Mapping[str, Mapping[str, tuple[Check, str]]] = {
         "name": (_NAME, "the name of a file"),
     },
     "forward": {"port": (_number(1, 65535), "1 to 65535")},
+    "view": {},
+    "control": {},
 }
 
 
@@ -62,7 +64,8 @@ def read(kind: str, options: bytes) -> dict[str, Any]:
     given = read_object(options or b"{}", "options")
     for name, value in given.items():
         if name not in known:
-            raise invalid(f"options.{name}", f"a {kind} knows none; it knows {', '.join(known)}")
+            there = ", ".join(known) or "none"
+            raise invalid(f"options.{name}", f"a {kind} does not know it; it knows {there}")
         check, what = known[name]
         if not check(value):
             raise invalid(f"options.{name}", f"must be {what}")

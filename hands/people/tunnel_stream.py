@@ -19,7 +19,7 @@ from carpal.v1 import orchestrator_pb2 as pb
 from hands.attach import AttachStream
 from hands.contract import EnterFailed, HandLost, Inside, Left, MountFailed
 from hands.owner.gate import Gate
-from hands.owner.redact import Stream
+from hands.owner.redact import Redactor, Stream
 from hands.people.tunnels import Tunnel
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,7 @@ _BEGIN_LIMIT = 30.0
 """Seconds for the brain to write in the log that the person is there."""
 _END_LIMIT = 10.0
 """Seconds for the brain to take the last of it."""
+NOTHING = Redactor(())
 FAILED = "it failed, and why was told to the person alone"
 """Why a tunnel ended, where a hand words that."""
 
@@ -195,8 +196,14 @@ async def _pump(
 
 
 async def _take(stream: AttachStream, tunnel: Tunnel, inside: Inside, gate: Gate) -> Left:
-    """What the hand gives, to its end; the owner's patterns, as they are now, are masked in it."""
+    """What the hand gives, to its end; the owner's patterns, as they are now, are masked in it.
+
+    In a picture there is nothing to find, and its bytes are no text.
+    """
     masking = {False: Stream(gate.outward.redactor), True: Stream(gate.outward.redactor)}
+
+    def redactor(*, error: bool) -> Redactor:
+        return NOTHING if tunnel.shows and not error else gate.outward.redactor
 
     async def write(data: bytes, *, error: bool) -> None:
         tunnel.out_bytes += len(data)
@@ -209,7 +216,7 @@ async def _take(stream: AttachStream, tunnel: Tunnel, inside: Inside, gate: Gate
 
     while not isinstance(came := await inside.take(CHUNK), Left):
         masked = masking[came.error]
-        masked.redactor = gate.outward.redactor
+        masked.redactor = redactor(error=came.error)
         data = masked.feed(came.data) if came.data else masked.end()
         if not data and came.data:
             continue  # it may become a match
@@ -218,7 +225,7 @@ async def _take(stream: AttachStream, tunnel: Tunnel, inside: Inside, gate: Gate
             data = b""
         await write(data, error=came.error)
     for error, masked in masking.items():
-        masked.redactor = gate.outward.redactor
+        masked.redactor = redactor(error=error)
         if rest := masked.end():
             await write(rest, error=error)
     return came

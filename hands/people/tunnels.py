@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 TUNNELS = 64
 """At once, connections of forwarded ports among them: each has a stream on the link."""
 CAPABILITY = "tunnel"
+SCREEN = ("view", "control")
+"""Kinds that need the capability of that name instead."""
 _NAME_MAX = 1024
 """Characters of who a person is, and of what their session calls the hand: both are kept."""
 
@@ -53,6 +55,11 @@ class Tunnel:
         """The person must leave now."""
         self.because = because
         self.forbidden.set()
+
+    @property
+    def shows(self) -> bool:
+        """What comes out of it are pictures."""
+        return self._entrance.kind == "view"
 
     @property
     def connects(self) -> bool:
@@ -168,8 +175,13 @@ class Tunnels:
         if row.state == "lost" or keeper is None:
             why = f" ({row.reason})" if row.reason else ""
             raise refuse(Reason.HAND_GONE, f"hand {hand_id!r} is gone{why}", field="hand_id")
-        if CAPABILITY not in self._hands.types[row.type].describe().capabilities:
-            raise refuse(Reason.NOT_BUILT, f"nobody can enter a {row.type} hand")
+        kind = opening.kind
+        needed = kind if kind in SCREEN else CAPABILITY
+        if needed not in self._hands.types[row.type].describe().capabilities:
+            how = f" by {kind}" if kind in SCREEN else ""
+            raise refuse(Reason.NOT_BUILT, f"nobody can enter a {row.type} hand{how}")
+        if kind in SCREEN and opening.take != (kind == "control"):
+            raise invalid("take", "is what `control` does, and `view` does not")
         if tunnel_id in self._open or any(each.tunnel_id == tunnel_id for each in self.records):
             raise refuse(Reason.ID_REUSED, f"tunnel {tunnel_id!r} was there before")
         if opening.within or (opening.kind == "forward" and "port" in options):

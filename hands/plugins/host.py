@@ -40,6 +40,7 @@ from hands.hints import signature
 from hands.inside.output import Capture
 from hands.plugins.hosted import Hosted
 from hands.plugins.told_units import UNITS_MAX
+from hands.plugins.views import Views
 
 PROVISION = ".provision"
 """The call that makes the hand; no tool has such a name."""
@@ -197,6 +198,9 @@ class Host:
         self._own = own
         self._asked: asyncio.Queue[Answer] = asyncio.Queue()
         self._hand: HandType | None = None
+        self._views: Views | None = None
+        self._calls = asyncio.Lock()
+        """Held while a call runs: what a person does waits for it."""
         self._main = threading.get_ident()
         # What the other thread sees of the call that runs.
         self._context: Context | None = None
@@ -220,7 +224,13 @@ class Host:
             if message["op"] == "release":
                 await self._release()
                 return
-            answer = await self._answer(message)
+            if self._views is not None:
+                await self._views.end_control()
+            async with self._calls:
+                answer = await self._answer(message)
+            if message["tool"] == PROVISION and answer["outcome"] == "ok":
+                self._views = Views(self._hand, self._calls)
+                await self._views.open(self._own or self._folder.parent)
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
             self._say({"call_id": message["call_id"], **answer})

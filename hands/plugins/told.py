@@ -16,7 +16,9 @@ _TOOLS_MAX = 128
 _DEPTH = 30
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _KINDS = frozenset({"object", "array", "string", "integer", "number", "boolean"})
-_CLAIMS = frozenset({"events", "files", "mounts", "save", "shell", "units", "visual"})
+_CLAIMS = frozenset(
+    {"control", "events", "files", "mounts", "save", "shell", "units", "view", "visual"}
+)
 _LONGEST = 24 * 3600.0
 _WHY_MAX = 1000
 NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}

@@ -330,6 +330,21 @@ def test_a_person_enters_only_where_the_policy_says_so_and_the_audit_has_it(owne
     assert (entered["hand"], entered["session"], entered["control"]) == ("h", "s", "no")
 
 
+def test_who_may_watch_may_not_control_and_who_may_hold_calls_may_not_watch(owner: Owner) -> None:
+    for text, kind, take in (
+        ('people = ["view"]', "control", True),
+        ('people = ["shell", "control"]', "view", False),
+        ('people = ["shell", "control"]', "control", True),
+    ):
+        owner.says(text)
+        with pytest.raises(CarpalError) as caught:
+            owner.gate.enter(person(kind, take=take))
+        forbidden(caught.value, "people", owner)
+    owner.says('people = ["view", "control"]')
+    owner.gate.enter(person("view"))
+    owner.gate.enter(person("control", take=True))
+
+
 def test_who_takes_control_needs_the_owners_word_for_that_too(owner: Owner) -> None:
     owner.says('people = ["shell"]')
     with pytest.raises(CarpalError) as caught:

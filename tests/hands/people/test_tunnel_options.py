@@ -27,7 +27,9 @@ def test_what_a_kind_knows_is_taken(kind: str, options: dict[str, object]) -> No
 @pytest.mark.parametrize(
     ("kind", "options", "field"),
     [
-        ("view", {}, "kind"),
+        ("watch", {}, "kind"),
+        ("view", {"tty": True}, "options.tty"),
+        ("control", {"take": True}, "options.take"),
         ("", {}, "kind"),
         ("shell", {"env": {"LD_PRELOAD": "x"}}, "options.env"),
         ("shell", {"tty": 1}, "options.tty"),

@@ -39,9 +39,34 @@ async def test_a_pattern_that_comes_into_force_is_masked_in_what_a_person_gets_f
             written += request.tunnel.data
 
     class Open:
-        out_bytes = 0
+        out_bytes, shows = 0, False
 
     stream, inside, tunnel = cast(Any, Written()), cast(Inside, Giving()), cast(Tunnel, Open())
     left = await tunnel_stream._take(stream, tunnel, inside, gate)
     assert left.exit_code == 0
     assert written == b"a hunter1 b ******* *******"
+
+
+async def test_a_picture_passes_as_it_is_and_words_about_it_are_masked(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('redact = ["hunter[0-9]"]')
+    gate, written = Gate(PolicyFile(policy)), []
+
+    class Giving:
+        said: Iterator[Bytes | Left] = iter(
+            [Bytes(b"\x89 hunter1 hunt"), Bytes(b"hunter1", error=True), Left()]
+        )
+
+        async def take(self, _: int) -> Bytes | Left:
+            return next(self.said)
+
+    class Written:
+        async def write(self, request: pb.AttachRequest) -> None:
+            written.append((request.tunnel.data, request.tunnel.error))
+
+    class Open:
+        out_bytes, shows = 0, True
+
+    stream, inside, tunnel = cast(Any, Written()), cast(Inside, Giving()), cast(Tunnel, Open())
+    await tunnel_stream._take(stream, tunnel, inside, gate)
+    assert written == [(b"\x89 hunter1 hunt", b""), (b"", b"*******")]

@@ -12,8 +12,12 @@ import pytest
 from carpal.errors import CarpalError
 from carpal.process import interpreter
 from carpal.v1 import hand_pb2 as pb
+from hands.controls import Key
+from hands.inside import view_frames
+from hands.visit import screen
 from tests.command import ROOT, Command
 from tests.hands.plugins.found import installed
+from tests.hands.plugins.test_views import person
 from tests.hands.plugins.written import Plugins, probe
 from tests.pace import SCALE
 
@@ -54,8 +58,36 @@ def run(line: str, folder: Path, environ: dict[str, str]) -> subprocess.Complete
 
 def test_each_snippet_of_the_page_is_known_to_these_tests() -> None:
     assert [each for each, _ in SNIPPETS] == [
-        *("sh", "text", "toml", "python", "text", "python", "sh", "toml", "sh", "", "python"),
+        *(
+            "sh",
+            "text",
+            "toml",
+            "python",
+            "text",
+            "python",
+            "sh",
+            "toml",
+            "sh",
+            "",
+            "python",
+            "python",
+        ),
     ]
+
+
+async def test_the_lamp_is_seen_and_switched_by_a_person_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugins = Plugins(tmp_path / "plugins", monkeypatch)
+    source = snippets("python")[2] + "\n\nIt = Lamp\n"
+    async with plugins.place(plugins.write("lamp", source)) as place:
+        hand = await place.hand(type="lamp")
+        async with person(place, hand) as watches:
+            dark = screen.picture(view_frames.PNG, await watches.sees())
+            async with person(place, hand, "control") as controlling:
+                await controlling.does(Key("a", down=True))
+                assert screen.picture(view_frames.PNG, await watches.sees()) != dark
+        assert (await place.run(hand, "look")).content == "lit"
 
 
 async def test_the_phone_is_one_hands_at_a_time_and_reset_as_the_page_says(
@@ -65,7 +97,7 @@ async def test_the_phone_is_one_hands_at_a_time_and_reset_as_the_page_says(
     rack = tmp_path / "home" / "rack"
     (rack / "pixel-1").mkdir(parents=True)
     plugins = Plugins(tmp_path / "plugins", monkeypatch)
-    source = snippets("python")[2].replace("Path.home()", repr(tmp_path / "home"))
+    source = snippets("python")[3].replace("Path.home()", repr(tmp_path / "home"))
     source = source.replace("PosixPath", "Path")
     async with plugins.place(plugins.write("phone", source + "\n\nIt = Phone\n")) as place:
         hand = await place.hand(type="phone", unit={"os": "android"})

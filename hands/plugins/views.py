@@ -1,0 +1,205 @@
+"""A hand's screen, for a person who watches it or has control: beside its calls, in its process.
+
+Whoever serves a person in the hand (`hands/inside/person_view.py`) connects to a socket in the
+hand's folder and says which of the two it is. Nothing is drawn while nobody watches. A person's
+control waits for the call that still runs, and ends before the next one begins.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hands import controls
+from hands.api import ToolError
+from hands.inside import person_view, view_frames
+from hands.inside import tunnel_frames as frames
+
+PERIOD = 0.2
+"""Seconds between two pictures at least."""
+LIMIT = 5.0
+"""Seconds for an `async` method to give a picture, or to do what a person does."""
+_WAITING_MAX = 256
+"""Events that wait for a call to end; more end the person's control."""
+_WORDS_MAX = 1000
+_LETTERS = {media_type: letter for letter, media_type in view_frames.PICTURES.items()}
+
+
+class Views:
+    """Of one hand. All of it is on the loop on which the hand's calls run."""
+
+    def __init__(self, hand: Any, calls: asyncio.Lock) -> None:
+        """`calls` is held while a call runs."""
+        self._hand = hand
+        self._calls = calls
+        self._server: asyncio.Server | None = None
+        self._controlling: set[asyncio.Task[None]] = set()
+        self._watching: set[asyncio.Task[None]] = set()
+
+    async def open(self, folder: Path) -> None:
+        """Listen in the hand's folder. A hand whose class has no screen does not."""
+        if not callable(getattr(self._hand, "view", None)):
+            return
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # A socket's address holds 107 bytes; through a descriptor any path is short.
+        handle = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            listener.bind(f"/proc/self/fd/{handle}/{person_view.SOCKET}")
+        finally:
+            os.close(handle)
+        self._server = await asyncio.start_unix_server(self._connected, sock=listener)
+
+    async def end_control(self) -> None:
+        """Let go of all that is down: a call begins, so nobody has control any more."""
+        for task in self._controlling:
+            task.cancel()
+        if self._controlling:
+            await asyncio.wait(self._controlling)
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._watching.add(task)
+        task.add_done_callback(self._watching.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        person = _Person(reader, writer)
+        try:
+            which = await reader.read(1)
+            if which == person_view.CONTROLS and hasattr(self._hand, "control"):
+                task = asyncio.create_task(self._control(person))
+                self._controlling.add(task)
+                task.add_done_callback(self._controlling.discard)
+                await asyncio.wait({task})
+            elif which == person_view.WATCHES:
+                await self._watch(person)
+        except ConnectionError:
+            pass  # they left
+        finally:
+            await person.close()
+
+    # Watching.
+
+    async def _watch(self, person: "_Person") -> None:
+        person.listen((view_frames.SEEN,))
+        shown, words = b"", ""
+        while not person.gone:
+            try:
+                picture = await self._picture()
+            except ValueError as error:
+                if str(error) != words:  # said once
+                    words = str(error)
+                    await person.say(words)
+            else:
+                words = ""
+                if picture != shown:
+                    shown = picture
+                    await person.show(picture)
+                    await person.event()
+            await person.pause(PERIOD)
+
+    async def _picture(self) -> bytes:
+        """How it looks now, as a frame. ValueError: why it cannot be shown."""
+        given = await self._asked(self._hand.view)
+        match given:
+            case (bytes() as data, str() as media_type) if media_type in _LETTERS:
+                return view_frames.framed(_LETTERS[media_type], data)
+        raise ValueError(f"its `view` gave no pair of bytes and {' or '.join(_LETTERS)}")
+
+    # Control.
+
+    async def _control(self, person: "_Person") -> None:
+        person.listen((view_frames.EVENT,))
+        downs = controls.Downs()
+        try:
+            while (said := await person.event()) is not None:
+                async with self._calls:
+                    if person.gone:
+                        return  # while a call still ran
+                    try:
+                        event = controls.read(said)
+                        downs.note(event)
+                        await self._asked(self._hand.control, event)
+                    except ValueError as error:
+                        await person.say(str(error))
+        finally:
+            for event in downs.ups():
+                with contextlib.suppress(ValueError):  # nobody is there who could be told
+                    await self._asked(self._hand.control, event)
+
+    async def _asked(self, method: Callable[..., Any], *given: Any) -> Any:
+        """What a method gives. ValueError in its words, whatever it raises."""
+        try:
+            async with asyncio.timeout(LIMIT):
+                found = method(*given)
+                return await found if inspect.isawaitable(found) else found
+        except TimeoutError:
+            raise ValueError(f"it took more than {LIMIT:g} s") from None
+        except Exception as error:
+            kind = "" if isinstance(error, ToolError) else f"{type(error).__name__}: "
+            raise ValueError(f"{kind}{error}"[:_WORDS_MAX]) from error
+
+
+class _Person:
+    """Their end, as the process in the hand passes it on."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._came: deque[bytes] = deque()
+        self._change = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
+        self.gone = False
+        """They left, or sent what is not understood."""
+
+    def listen(self, kinds: tuple[bytes, ...]) -> None:
+        """Take such frames from now on, and notice when they leave."""
+        self._reading = asyncio.create_task(self._read(view_frames.Parser(kinds)))
+
+    async def _read(self, parser: view_frames.Parser) -> None:
+        try:
+            while data := await self._reader.read(64 * 1024):
+                self._came.extend(data for _, data in parser.feed(data))
+                if len(self._came) > _WAITING_MAX:
+                    break
+                self._change.set()
+        except (ConnectionError, ValueError):
+            pass  # what follows cannot be understood either
+        finally:
+            self.gone = True
+            self._change.set()
+
+    async def event(self) -> bytes | None:
+        """What they sent next; None once they are gone."""
+        while not self._came and not self.gone:
+            self._change.clear()
+            await self._change.wait()
+        return None if self.gone else self._came.popleft()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so long, or until they are gone."""
+        if self._reading is not None:
+            await asyncio.wait({self._reading}, timeout=seconds)
+
+    async def show(self, frame: bytes) -> None:
+        """Send a picture. Waits while they take no more."""
+        await self._write(frames.framed(frames.DATA, frame))
+
+    async def say(self, words: str) -> None:
+        """Say something in words."""
+        await self._write(frames.framed(frames.ERROR, words.encode("utf-8", "replace")))
+
+    async def _write(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def close(self) -> None:
+        """Be done with them."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait({self._reading})
+        self._writer.close()
