@@ -174,12 +174,16 @@ SPECS: dict[Reason, Spec] = {
     Reason.HAND_TYPE_NOT_FOUND: Spec(Code.NOT_FOUND, "list the types with `carpal fleet ls`"),
     Reason.HAND_NOT_FOUND: Spec(Code.NOT_FOUND, "provision another hand"),
     Reason.HAND_GONE: Spec(Code.FAILED_PRECONDITION, "provision another hand"),
-    Reason.HAND_TAKEN: Spec(Code.FAILED_PRECONDITION, "ask them, or enter without taking it"),
+    Reason.HAND_TAKEN: Spec(
+        Code.FAILED_PRECONDITION, "ask them to leave, or enter beside them with `--beside`"
+    ),
     Reason.TOOL_NOT_FOUND: Spec(Code.NOT_FOUND, "use a tool the hand describes"),
     Reason.INPUT_INVALID: Spec(Code.INVALID_ARGUMENT, "correct the input"),
     Reason.MOUNT_NOT_FOUND: Spec(Code.NOT_FOUND, "correct the mount"),
     Reason.AT_CAPACITY: Spec(Code.RESOURCE_EXHAUSTED, "place the hand elsewhere", 5.0),
-    Reason.LIMIT_NOT_ENFORCEABLE: Spec(Code.FAILED_PRECONDITION, "ask for less"),
+    Reason.LIMIT_NOT_ENFORCEABLE: Spec(
+        Code.FAILED_PRECONDITION, "leave the limit out, or use a machine that can keep it"
+    ),
     Reason.POLICY_FORBIDS: Spec(Code.PERMISSION_DENIED, "ask the machine's owner"),
     Reason.AUDIT_NOT_WRITTEN: Spec(
         Code.RESOURCE_EXHAUSTED, "give the disk of the daemon's state folder room", 5.0

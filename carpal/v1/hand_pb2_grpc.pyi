@@ -70,7 +70,7 @@ class HandStub:
       the id was released or lost → FAILED_PRECONDITION HAND_GONE → provision another
       daemon at capacity, or draining → RESOURCE_EXHAUSTED AT_CAPACITY → place it elsewhere
       brain draining → UNAVAILABLE DAEMON_NOT_LINKED → ask again on the daemon's next link
-      a limit that cannot be enforced → FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE → ask for less
+      a limit that cannot be enforced → FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE → leave the limit out, or use a machine that can keep it
       owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → not retry
       owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
       a mount does not exist → NOT_FOUND MOUNT_NOT_FOUND → correct it
@@ -147,7 +147,7 @@ class HandStub:
       no such hand of that session → NOT_FOUND HAND_NOT_FOUND → not retry
       the hand was lost → FAILED_PRECONDITION HAND_GONE → not retry
       its type cannot, or its daemon is too old → UNIMPLEMENTED NOT_BUILT → not retry
-      another person has control of it → FAILED_PRECONDITION HAND_TAKEN → ask them, or enter without taking it
+      another person has control of it → FAILED_PRECONDITION HAND_TAKEN → ask them to leave, or enter beside them
       as many tunnels as the daemon holds → RESOURCE_EXHAUSTED AT_CAPACITY → end one
       relay: the daemon's link ended meanwhile → UNAVAILABLE DAEMON_NOT_LINKED → open another
     """
@@ -207,7 +207,7 @@ class HandAsyncStub(HandStub):
       the id was released or lost → FAILED_PRECONDITION HAND_GONE → provision another
       daemon at capacity, or draining → RESOURCE_EXHAUSTED AT_CAPACITY → place it elsewhere
       brain draining → UNAVAILABLE DAEMON_NOT_LINKED → ask again on the daemon's next link
-      a limit that cannot be enforced → FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE → ask for less
+      a limit that cannot be enforced → FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE → leave the limit out, or use a machine that can keep it
       owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → not retry
       owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
       a mount does not exist → NOT_FOUND MOUNT_NOT_FOUND → correct it
@@ -284,7 +284,7 @@ class HandAsyncStub(HandStub):
       no such hand of that session → NOT_FOUND HAND_NOT_FOUND → not retry
       the hand was lost → FAILED_PRECONDITION HAND_GONE → not retry
       its type cannot, or its daemon is too old → UNIMPLEMENTED NOT_BUILT → not retry
-      another person has control of it → FAILED_PRECONDITION HAND_TAKEN → ask them, or enter without taking it
+      another person has control of it → FAILED_PRECONDITION HAND_TAKEN → ask them to leave, or enter beside them
       as many tunnels as the daemon holds → RESOURCE_EXHAUSTED AT_CAPACITY → end one
       relay: the daemon's link ended meanwhile → UNAVAILABLE DAEMON_NOT_LINKED → open another
     """
@@ -359,7 +359,7 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
           the id was released or lost → FAILED_PRECONDITION HAND_GONE → provision another
           daemon at capacity, or draining → RESOURCE_EXHAUSTED AT_CAPACITY → place it elsewhere
           brain draining → UNAVAILABLE DAEMON_NOT_LINKED → ask again on the daemon's next link
-          a limit that cannot be enforced → FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE → ask for less
+          a limit that cannot be enforced → FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE → leave the limit out, or use a machine that can keep it
           owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → not retry
           owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
           a mount does not exist → NOT_FOUND MOUNT_NOT_FOUND → correct it
@@ -484,7 +484,7 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
           no such hand of that session → NOT_FOUND HAND_NOT_FOUND → not retry
           the hand was lost → FAILED_PRECONDITION HAND_GONE → not retry
           its type cannot, or its daemon is too old → UNIMPLEMENTED NOT_BUILT → not retry
-          another person has control of it → FAILED_PRECONDITION HAND_TAKEN → ask them, or enter without taking it
+          another person has control of it → FAILED_PRECONDITION HAND_TAKEN → ask them to leave, or enter beside them
           as many tunnels as the daemon holds → RESOURCE_EXHAUSTED AT_CAPACITY → end one
           relay: the daemon's link ended meanwhile → UNAVAILABLE DAEMON_NOT_LINKED → open another
         """
