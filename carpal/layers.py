@@ -42,6 +42,9 @@ CAUSES = frozenset({
 })  # fmt: skip
 """What a `cause` may be that is no `Reason`: docs/reference/events.md says what each means."""
 
+OWNER_STOPPED = "the machine's owner stopped"
+"""How a daemon begins to say that its owner ended a hand: its results have no cause for it."""
+
 _TELLS: dict[Reason, Layer] = {
     Reason.TOOL_NOT_FOUND: Layer.MODEL,
     Reason.INPUT_INVALID: Layer.MODEL,

@@ -2,6 +2,7 @@
 
 import hashlib
 
+from carpal.layers import OWNER_STOPPED
 from carpal.link_sizes import fitting_result
 from carpal.v1 import hand_pb2 as pb
 from hands.contract import Change, Outcome, Result
@@ -97,8 +98,8 @@ def released(*, dead: bool) -> Result:
 def stopped(*, began: bool) -> Result:
     """The machine's owner stopped the hand around the call, or before it began."""
     if began:
-        return interrupted("the machine's owner stopped its hand")
-    return cancelled("before it started, as the machine's owner stopped its hand")
+        return interrupted(f"{OWNER_STOPPED} its hand")
+    return cancelled(f"before it started, as {OWNER_STOPPED} its hand")
 
 
 def interrupted(reason: str) -> Result:

@@ -3,10 +3,19 @@
 import re
 from collections.abc import Iterator
 
-from carpal.layers import Layer
-from carpal.operator.events import object_in
+from carpal.layers import OWNER_STOPPED, Layer
+from carpal.operator.events import object_in, text_in
 from carpal.operator.story import Fact, Story
-from carpal.operator.why_words import ERRORS, MODEL_FAILURES, Finding, cause_words, plain, when
+from carpal.operator.why_words import (
+    BY_OWNER,
+    ERRORS,
+    MODEL_FAILURES,
+    UNANSWERED,
+    Finding,
+    cause_words,
+    plain,
+    when,
+)
 from carpal.v1 import types_pb2
 
 _ROWS_MAX = 5
@@ -14,6 +23,8 @@ _ROWS_MAX = 5
 _NAMES_MAX = 20
 """Tools that are named in a sentence."""
 _TRIES = re.compile(r"(\d{1,3}) tries")
+_NOT_REACHED = "APIConnectionError"
+"""How the log's words begin of a service to which no connection came about."""
 _ENDED = {
     "interrupted": "was interrupted, and may have partly happened",
     "lost": "was lost with its hand",
@@ -134,9 +145,14 @@ def of_turn(told: Story, status: str) -> Iterator[Finding]:
             f"The owner of the machine that has hand {plain(hand)} forbids these tools there, so "
             f"the model is not offered them: {names}."
         )
-        yield Finding("tools_forbidden", text, since=fact.time)
+        step = (
+            "if they are missed, ask the machine's owner to allow them, or place the hand elsewhere"
+        )
+        yield Finding("tools_forbidden", text, since=fact.time, next=step)
     for fact in told.losses:
         words, step = cause_words(fact.data.get("cause"))
+        if _by_owner(fact.data.get("reason")):
+            words, step = BY_OWNER[0].format(it="it"), BY_OWNER[1]
         text = f"Hand {_name(fact)} was lost at {when(fact.time)}: {words}."
         yield Finding("hand_lost", text, _layer(fact.data), fact.time, next=step)
     for fact in told.not_saved:
@@ -160,6 +176,8 @@ def _of_model(told: Story, status: str) -> Iterator[Finding]:
     kind = plain(error.get("type"))
     words, step = MODEL_FAILURES.get(kind, (f"it was {kind}", "send it a message to try again"))
     code = error.get("status")
+    if code is None and str(error.get("message")).startswith(_NOT_REACHED):
+        words, step = UNANSWERED
     status_said = f" (HTTP {code})" if isinstance(code, int) else ""
     times = len(told.model_failures)
     often = f"{times} times in a row, last" if times > 1 else "once,"
@@ -204,6 +222,8 @@ def _of_calls(told: Story) -> Iterator[Finding]:
             outcome, f"ended as {outcome}"
         )  # fmt: skip
         words, step = cause_words(cause) if cause else ("", None)
+        if outcome in ("interrupted", "lost") and _by_owner(text_in(result.data)):
+            words, step = BY_OWNER[0].format(it="its hand, which is gone"), BY_OWNER[1]
         text = f"Call {plain(call.id)} of {_tool(call)} {ended}, at {when(result.time)}"
         text += f": {words}." if words else "."
         kind = f"call_{outcome}"
@@ -238,6 +258,11 @@ def _for_a_person(reason: dict[str, object], told: Story, fact: Fact) -> Finding
 
 def _needs_person(call: Fact, told: Story) -> bool:
     return call.data.get("evaluated_permission") == "ask" and call.id not in told.decided
+
+
+def _by_owner(said: object) -> bool:
+    """Whether a daemon says that its machine's owner ended the hand."""
+    return isinstance(said, str) and OWNER_STOPPED in said
 
 
 def _last_layer(told: Story) -> str | None:

@@ -51,7 +51,7 @@ MODEL_FAILURES: dict[str, tuple[str, str]] = {
     ),
     "model_request_failed_error": (
         "its service refused the request, or broke",
-        "find the refusal itself with `carpal session request`, in a terminal where the session's "
+        "find the refusal itself with `carpal session tail`, in a terminal where the session's "
         f"content may be seen, then {_MESSAGE}",
     ),
     "model_timeout_error": ("its service did not answer in time", f"wait a while, then {_MESSAGE}"),
@@ -95,6 +95,21 @@ MODEL_FAILURES: dict[str, tuple[str, str]] = {
     ),
 }
 """Kinds of failure of a model call → what it was, what to do."""
+
+UNANSWERED = (
+    "nobody answers at the provider's address",
+    "see whether the service is up, whether the brain's machine reaches it, and whether `base_url` "
+    "in the brain's configuration is right; what the network said is in `carpal session tail`, in "
+    f"a terminal where the session's content may be seen; then {_MESSAGE}",
+)
+"""The same where the service was never reached."""
+
+BY_OWNER = (
+    "the owner of the machine stopped {it}",
+    "ask the machine's owner whether it may run there again, or place the hand elsewhere: the next "
+    "call makes another one, without what was in this one",
+)
+"""What became of a hand that its machine's owner ended, and what to do."""
 
 ERRORS: dict[str, tuple[str, str]] = {
     "agent_invalid_error": (
@@ -148,6 +163,14 @@ _CAUSES: dict[str, tuple[str, str]] = {
     layers.REPLY_CUT: (
         "the model's reply was cut before its end, or it refused to go on",
         "raise the agent's `max_tokens`, if that is what cut it",
+    ),
+    str(Reason.HAND_GONE): (
+        "the hand is gone: it ended, or was ended, on its machine",
+        "nothing: the next call makes another hand, without what was in this one",
+    ),
+    str(Reason.LIMIT_NOT_ENFORCEABLE): (
+        "its machine cannot keep a limit that is asked for",
+        SPECS[Reason.LIMIT_NOT_ENFORCEABLE].action,
     ),
     layers.HAND_UNKNOWN: ("the agent has no hand of that name", "correct the agent's `hands`"),
     layers.DRIVER_LOST: (

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 
 from carpal.errors import refuse
+from carpal.layers import OWNER_STOPPED
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from hands import results
@@ -44,7 +45,7 @@ from hands.unasked import Unasked
 
 log = logging.getLogger(__name__)
 
-STOPPED = "the machine's owner stopped it"
+STOPPED = f"{OWNER_STOPPED} it"
 _LAST_WORDS = 0.5
 """Seconds to hear what a dead hand said before."""
 _REAP_LIMIT = 1.5

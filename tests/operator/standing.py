@@ -37,12 +37,12 @@ class Case:
         given = {"name": tool, "hand": "shell", "input": {"command": CANARY}, **data}
         self.log.add("agent.tool_use", given, event_id=call_id)
 
-    def result(self, outcome: str, layer: str = "", cause: str = "") -> None:
+    def result(self, outcome: str, layer: str = "", cause: str = "", words: str = CANARY) -> None:
         """And that is what became of it."""
         failed = {k: v for k, v in (("layer", layer), ("cause", cause)) if v}
         self.log.add(
             "agent.tool_result",
-            said(CANARY) | {"tool_use_id": "sevt_call", "outcome": outcome, **failed},
+            said(words) | {"tool_use_id": "sevt_call", "outcome": outcome, **failed},
         )
 
     def hand(self) -> None:
@@ -69,6 +69,27 @@ def model_fails(case: Case, kind: str = "authentication_error", *, last: bool = 
     case.log.add("session.error", {"error": told})
     if last:
         case.log.add("session.status_idle", {"stop_reason": {"type": "retries_exhausted"}})
+
+
+def nobody_answers(case: Case) -> None:
+    case.log.add("span.model_request_start", {"model": CANARY})
+    said_so = f"APIConnectionError: {CANARY}"
+    failed = {"type": "model_request_failed_error", "message": said_so, "layer": "model"}
+    case.log.add("span.model_request_end", {"is_error": True, "error": failed})
+    case.log.add("session.status_idle", {"stop_reason": {"type": "retries_exhausted"}})
+
+
+def stopped_by_owner(outcome: str, layer: str, cause: str, words: str) -> Callable[[Case], None]:
+    def do(case: Case) -> None:
+        case.hand()
+        case.call()
+        case.result(outcome, layer, cause, words)
+        if cause:
+            gone = {"hand_id": "h", "name": "shell", "reason": words, "layer": layer}
+            case.log.add("hand.lost", gone | {"cause": cause})
+        case.log.add("session.status_idle", END)
+
+    return do
 
 
 def idle(stop: dict[str, Any]) -> Callable[[Case], None]:

@@ -14,6 +14,8 @@ from carpal.layers import CAUSES, Layer
 from carpal.operator.why import report, steps, text
 from carpal.operator.why_words import MODEL_FAILURES, cause_words
 from carpal.status import Reason
+from hands.life.keeper import STOPPED
+from hands.results import stopped, to_message
 from tests.command import ROOT
 from tests.operator.log import OPERATOR
 from tests.operator.log import text as said
@@ -44,6 +46,7 @@ from tests.operator.standing import (
     no_answer,
     no_brain,
     no_daemon,
+    nobody_answers,
     old,
     parked,
     parked_with_progress,
@@ -51,6 +54,7 @@ from tests.operator.standing import (
     quarantined,
     retrying,
     revoked,
+    stopped_by_owner,
     taken_over,
     unknown,
     waiting,
@@ -65,6 +69,8 @@ BUDGET = {
     },
     "spent": {"output_tokens": 850},
 }  # fmt: skip
+BY_OWNER = to_message(stopped(began=True), 1).content
+LOST_BY_OWNER = f"hand 'shell' is gone (hand h: {STOPPED}); the call did not run"
 EMPTY = {**END, "stop_details": {"type": "empty_reply"}}
 TABLE: list[tuple[str, Callable[[Case], None], Layer | None, str, bool]] = [
     ("idle", idle(END), None, "idle since 2027-01-15 08:00:00Z: its turn ended", False),
@@ -77,6 +83,10 @@ TABLE: list[tuple[str, Callable[[Case], None], Layer | None, str, bool]] = [
     ("gave_up", model_fails, Layer.MODEL, "given up", True),
     ("model_failed", model_fails, Layer.MODEL, "did not accept the key (HTTP 401)", True),
     ("model_failed", retrying, Layer.MODEL, "2 times in a row, last at", False),
+    (
+        "model_failed", nobody_answers, Layer.MODEL, "nobody answers at the provider's address.",
+        True,
+    ),
     ("fallback", fallback, Layer.MODEL, "fallback model answers since", False),
     (
         "tools_forbidden", forbidden, None,
@@ -149,6 +159,20 @@ TABLE: list[tuple[str, Callable[[Case], None], Layer | None, str, bool]] = [
     (
         "call_interrupted", failed_call("interrupted", "link", "out_of_reach"), Layer.LINK,
         "out of reach past the orphan deadline", False,
+    ),
+    (
+        "call_interrupted", stopped_by_owner("interrupted", "daemon", "", BY_OWNER), Layer.DAEMON,
+        "was interrupted, and may have partly happened, at 2027-01-15 08:00:00Z: the owner of the "
+        "machine stopped its hand, which is gone.", False,
+    ),
+    (
+        "call_lost", stopped_by_owner("lost", "hand", "HAND_GONE", LOST_BY_OWNER), Layer.HAND,
+        "was lost with its hand, at 2027-01-15 08:00:00Z: the owner of the machine stopped its "
+        "hand, which is gone.", False,
+    ),
+    (
+        "hand_lost", stopped_by_owner("lost", "hand", "HAND_GONE", LOST_BY_OWNER), Layer.HAND,
+        "Hand shell was lost at 2027-01-15 08:00:00Z: the owner of the machine stopped it.", False,
     ),
     (
         "call_lost", failed_call("lost", "hand", "out_of_memory"), Layer.HAND,
@@ -275,6 +299,29 @@ def test_a_daemon_that_the_placement_excludes_is_not_said_to_fit(placement: dict
     (one,) = [each for each in case.found() if each.kind == "no_daemon_yet"]
     assert "none would fit" in one.text
     assert "box" not in one.text
+
+
+@pytest.mark.parametrize(
+    ("happens", "step"),
+    [
+        (nobody_answers, "`base_url`"),
+        (nobody_answers, "`carpal session tail`"),
+        (partial(model_fails, kind="model_request_failed_error"), "`carpal session tail`"),
+        (stopped_by_owner("interrupted", "daemon", "", BY_OWNER), "ask the machine's owner"),
+        (stopped_by_owner("lost", "hand", "HAND_GONE", LOST_BY_OWNER), "ask the machine's owner"),
+        (forbidden, "ask the machine's owner to allow them, or place the hand elsewhere"),
+        (
+            hand_event("hand.provision_failed", layer="daemon", reason="LIMIT_NOT_ENFORCEABLE"),
+            "leave the limit out, or use a machine that can keep it",
+        ),
+    ],
+)  # fmt: skip
+def test_what_to_do_is_what_helps(happens: Callable[[Case], None], step: str) -> None:
+    case = Case()
+    happens(case)
+    told = text(case.found())
+    assert step in told.partition("What to do: ")[2], told
+    assert "Nothing is wrong" not in told
 
 
 def test_a_healthy_session_is_told_to_be_one() -> None:
