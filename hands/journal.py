@@ -92,7 +92,7 @@ class Journal:
         self.sequence = max(int(self.note("sequence")), last or 0)
         """Changes so far."""
         self.told: Callable[..., None] = lambda _step, **_facts: None
-        """Is told of what became of hands and calls, once that is written: the audit."""
+        """Is told of what became of hands, calls and saves, once that is written: the audit."""
         self._hand_rows: dict[str, HandRow] = {}
         self._shares: dict[str, list[str]] = {}
         self._epochs: dict[str, int] = {}
@@ -229,6 +229,7 @@ class Journal:
         """A save is done; the answer stays until the hand is released."""
         kept = ("INSERT OR REPLACE INTO saves VALUES (?, ?, ?)", (hand_id, save_id, answer))
         self._change("hand", "saved", kept)
+        self.told("saved", hand=hand_id, save=save_id, answer=answer)
 
     # Calls.
 

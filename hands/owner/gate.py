@@ -222,11 +222,14 @@ class Gate:
         )
 
     def became(self, what: str, **facts: Any) -> None:
-        """What the journal has now of a hand, or of a call; of its result no more than digests."""
-        if what != "ended":
-            self.note(what, **facts)
-        elif self._audit is not None:
+        """What the journal has now of a hand, a call or a save; of what it gave only digests."""
+        if what == "ended" and self._audit is not None:
             self._ended(**facts)
+        elif what == "saved":
+            saved = pb.Attachment.FromString(facts.pop("answer"))
+            self.note(what, **facts, bytes=saved.size, sha256=saved.digest.hex())
+        elif what != "ended":
+            self.note(what, **facts)
 
     def _ended(self, hand: str, call: str, outcome: str, result: bytes) -> None:
         told = self.outward.result(pb.Result.FromString(result))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from carpal.errors import CarpalError
+from hands.blobs import Blobs
 from hands.owner.audit import Audit
 from hands.owner.audit_files import AuditFiles
 from hands.owner.gate import Gate
@@ -46,3 +47,14 @@ class Owner:
         """A daemon's service."""
         async with open_place(self.folder, gate=self.gate, **more) as place:
             yield place
+
+
+class Taken(Blobs):
+    """Blobs that went where the log is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[bytes] = []
+
+    async def _write(self, session_id: str, file: Any, info: Any, patience: Any) -> None:
+        self.sent.append(file.read())

@@ -17,7 +17,7 @@ from hands.builtin.socket import SocketType
 from hands.contract import Call
 from hands.owner.gate import Person
 from tests.hands.hand_server import Least, serving
-from tests.hands.owner.owner import Owner
+from tests.hands.owner.owner import Owner, Taken
 from tests.hands.place import PATIENCE
 from tests.hands.test_service import provision, refused
 
@@ -270,6 +270,19 @@ async def test_every_hand_call_byte_count_and_refusal_is_in_the_audit_and_no_inp
     assert (ended["outcome"], ended["output_bytes"]) == ("ok", 11)
     assert owner.told("refused")[0]["reason"] == "TOOL_NOT_FOUND"
     assert "canary" not in owner.audit.files.log.read_text()
+
+
+async def test_what_a_save_took_along_is_in_the_audit_once_however_often_it_is_asked_for(
+    owner: Owner,
+) -> None:
+    async with owner.place(blobs=Taken()) as place:
+        hand_id = await place.hand()
+        save = pb.SaveRequest(driver=place.driver(), hand_id=hand_id, save_id="s1")
+        for _ in range(2):
+            told = [step async for step in place.service.save(save)][-1].saved
+    (saved,) = owner.told("saved")
+    assert (saved["hand"], saved["save"], saved["bytes"]) == (hand_id, "s1", told.size)
+    assert saved["sha256"] == told.digest.hex()
 
 
 async def test_a_call_is_in_the_audit_before_it_starts(owner: Owner) -> None:

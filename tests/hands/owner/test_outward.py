@@ -12,11 +12,10 @@ from carpal.errors import from_status, invalid, to_status
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import orchestrator_pb2
-from hands.blobs import Blobs
 from hands.builtin.socket import SocketType
 from hands.link import dispatch
 from tests.hands.hand_server import Least, serving
-from tests.hands.owner.owner import KEY, Owner
+from tests.hands.owner.owner import KEY, Owner, Taken
 from tests.hands.test_service import provision, refused
 
 
@@ -155,17 +154,6 @@ async def test_a_pattern_that_came_later_holds_for_what_has_not_left(owner: Owne
         assert (await place.steps(request))[-1].result.content == f"{KEY}\n"
         owner.says("redact = ['AKIA[A-Z0-9]{16}']")
         assert (await place.steps(request))[-1].result.content == "[redacted]\n"
-
-
-class Taken(Blobs):
-    """Blobs that went where the log is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent: list[bytes] = []
-
-    async def _write(self, session_id: str, file: Any, info: Any, patience: Any) -> None:
-        self.sent.append(file.read())
 
 
 async def test_a_file_in_which_a_pattern_is_found_stays_on_the_machine(owner: Owner) -> None:
