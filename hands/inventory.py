@@ -255,6 +255,7 @@ class Inventory:
         await self._remains.kill(row.type, row.hand_id)
         await asyncio.to_thread(folders.remove, self.folder_of(row.hand_id))
         self.journal.released(row.hand_id)
+        self.unasked.released(row.hand_id)
         await self.units.ended(row.hand_id)
         log.info("hand released", extra={"hand_id": row.hand_id})
 

@@ -296,6 +296,8 @@ class HandService:
         unasked = self._hands.unasked
         unasked.settle((key.hand_id, key.event_id) for key in request.acknowledged)
         for said in await unasked.more(list(request.hand_ids), _EVENTS_WAIT):
+            if not unasked.waits(said):
+                continue  # while those before it went
             if not self.gate.outward.passes(said.event_id, said.kind):
                 unasked.withhold(said)  # both are as they are, or nothing
                 continue

@@ -152,6 +152,11 @@ class Unasked:
             )
             self._journal.unasked("acknowledged", freed, old)
 
+    def waits(self, row: Row) -> bool:
+        """Whether no log has it still, and its hand was not released since."""
+        waiting = "SELECT 1 FROM unasked WHERE hand_id = ? AND event_id = ? AND state = 'waiting'"
+        return bool(self._journal.ask(waiting, row.hand_id, row.event_id))
+
     def leaves(self, row: Row) -> bool:
         """It leaves the machine; whether for the first time that this daemon knows of."""
         key = (row.hand_id, row.event_id)
@@ -185,6 +190,11 @@ class Unasked:
         """The hand says no more: what was counted of it is told."""
         self._tell(hand_id, now=True)
         self._hands.pop(hand_id, None)
+
+    def released(self, hand_id: str) -> None:
+        """The journal has nothing of the hand any more, and nothing comes."""
+        self._hands.pop(hand_id, None)
+        self._left = {key for key in self._left if key[0] != hand_id}
 
     def _waiting(self, hand_id: str) -> int:
         count = "SELECT count(*) FROM unasked WHERE hand_id = ? AND state = 'waiting'"

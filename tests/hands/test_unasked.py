@@ -15,6 +15,8 @@ from hands.blobs import Blobs
 from hands.builtin.socket import SocketType
 from hands.contract import Event
 from hands.journal import Journal
+from hands.owner.outward import Outward
+from hands.owner.policy import Policy
 from hands.owner.redact import Redactor
 from hands.owner.redact_pattern import parse
 from hands.unasked import Row, Unasked
@@ -120,6 +122,37 @@ def test_a_daemon_that_is_killed_still_tells_that_something_was_dropped(journal:
         unasked.take("h", event(f"e{number}"))
     *_, told = Unasked(journal, Clock()).waiting()
     assert (told.kind, told.data) == (them.DROPPED, b'{"too_many": 1}')
+
+
+async def test_nothing_is_told_or_kept_of_a_hand_that_is_released_while_others_are_told(
+    tmp_path: Path,
+) -> None:
+    async with open_place(tmp_path / "s") as place:
+        released, other = await place.hand(), await place.hand()
+        unasked = place.inventory.unasked
+        unasked.take(other, event("e0"))
+        unasked.take(released, event("e1"))
+        redactor = Redactor([parse("hunter[0-9]")])
+        place.service.gate.outward = Outward(lambda: Policy(redactor=redactor))
+        unasked.take(released, event("hunter2"))
+        telling = place.service.events(pb.EventsRequest())
+        assert (await anext(telling)).event_id == "e0"
+        await place.release(released)
+        assert [each.event_id async for each in telling] == []
+        assert said(unasked.waiting([released])) == []
+        count = "SELECT count(*) FROM unasked WHERE hand_id = ?"
+        assert place.journal.ask(count, released) == [(0,)]
+
+
+async def test_that_something_left_is_forgotten_with_its_hand(tmp_path: Path) -> None:
+    async with open_place(tmp_path / "s") as place:
+        hand_id = await place.hand()
+        unasked = place.inventory.unasked
+        unasked.take(hand_id, event("e1"))
+        (row,) = unasked.waiting()
+        assert (unasked.leaves(row), unasked.leaves(row)) == (True, False)
+        await place.release(hand_id)
+        assert unasked.leaves(row), "it is known no more"
 
 
 def test_what_no_log_takes_is_bounded(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
