@@ -189,8 +189,12 @@ class Daemon:
         raise failure
 
     async def refresh(self, shown: Shown) -> None:
-        """As `relink`, unless the link there is was made with `shown`, and told of these types."""
-        if self._linked_as != self._as(shown.load_valid()):
+        """As `relink`, unless the link there is was made with `shown`, and told of these types.
+
+        Where there is none, the next one is.
+        """
+        now = self._as(shown.load_valid())
+        if self._linked_as is not None and self._linked_as != now:
             await self.relink(shown)
 
     def _as(self, me: Loaded) -> "_As":

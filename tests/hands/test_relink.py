@@ -190,3 +190,15 @@ async def test_a_second_hello_waits_for_the_first_ones_welcome_so_it_is_no_clone
         async with asyncio.timeout(PATIENCE):
             await relinking
         assert [hello.last_epoch for hello in slow.hellos] == [0, 1]
+
+
+async def test_without_a_link_there_is_none_to_renew_and_the_next_one_is_made_with_the_new_one(
+    place: Place, pki: Pki
+) -> None:
+    async with brain(pki, "brain-1") as one:
+        one.admits = False
+        linking = Linking(place, renewed(pki, "new"), one)
+        async with linking.running() as daemon:
+            await until(lambda: linking.refused, "it was not refused")
+            async with asyncio.timeout(PATIENCE):
+                await daemon.refresh(renewed(pki, "newer"))
