@@ -35,25 +35,30 @@ class KeptUnits:
         self.problem = "they are asked for still"
         first = asyncio.Event()
         self._asking = asyncio.create_task(self._keep_asking(first))
+        self._asking.add_done_callback(self._asks_no_more)
         answered = asyncio.create_task(first.wait())
         await asyncio.wait({answered, self._asking}, timeout=FIRST)
         answered.cancel()
 
     async def close(self) -> None:
-        """Ask no more. Raises what asking failed with, beside what it may fail with."""
+        """Ask no more."""
         if self._asking is None:
             return
         asking, self._asking = self._asking, None
         asking.cancel()
         await asyncio.wait({asking})
-        if not asking.cancelled():
-            asking.result()
 
     def named(self) -> Sequence[Unit]:
         """Those of the last answer. Raises UnitsUnknown while there was none."""
         if self._named is None:
             raise UnitsUnknown(self.problem)
         return self._named
+
+    def _asks_no_more(self, asking: "asyncio.Task[None]") -> None:
+        """Say so where nobody wanted that: a bug here, or in what asks."""
+        if not asking.cancelled() and (error := asking.exception()):
+            self.problem = f"they are asked for no more, until the daemon is started anew: {error}"
+            log.error("units are asked for no more", exc_info=error)
 
     async def _keep_asking(self, first: asyncio.Event) -> None:
         while True:

@@ -84,8 +84,10 @@ class SocketType:
 
     async def close(self) -> None:
         """Hang up."""
-        await self._units.close()
-        await self._server.close()
+        try:
+            await self._units.close()
+        finally:
+            await self._server.close()
 
     def units(self) -> Sequence[Unit]:
         """Those that it named last."""
