@@ -8,13 +8,13 @@ from functools import partial
 from typing import TypeVar
 
 import grpc
-from google.rpc import status_pb2
 
 from carpal.errors import CarpalError, from_status, refuse
 from carpal.following import FollowingChannel
 from carpal.identity import Role, server_name
 from carpal.loop_watch import the_one_loop
 from carpal.proxy import Proxy, channel_options, decided
+from carpal.rpc import status_pb2
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, Shown, channel_credentials
 

@@ -19,8 +19,8 @@ from typing import ClassVar
 
 from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import DecodeError
-from google.rpc import error_details_pb2, status_pb2
 
+from carpal.rpc import error_details_pb2, status_pb2
 from carpal.status import SPECS, Code, Reason
 
 DOMAIN = "carpal"

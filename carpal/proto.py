@@ -1,6 +1,5 @@
 """`carpal proto`: the contract's `.proto` files, for who writes in another language."""
 
-from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
@@ -12,9 +11,6 @@ from carpal.status import Reason
 _HERE = Path(__file__).parent
 _PLACES = (_HERE / "protos", _HERE.parent / "proto")
 """In an installed package; in a checkout."""
-_RPC = "google/rpc"
-_DETAILS = "error_details.proto"
-"""What a refusal's details are; it comes with a package that carpal needs in any case."""
 
 
 @click.command()
@@ -42,7 +38,6 @@ def write(folder: Path) -> list[str]:
     found: dict[str, Traversable] = {
         path.relative_to(source).as_posix(): path for path in sorted(source.rglob("*.proto"))
     }
-    found.setdefault(f"{_RPC}/{_DETAILS}", files("google.rpc") / _DETAILS)
     try:
         for name, file in found.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

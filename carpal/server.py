@@ -19,7 +19,6 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
-from grpc_status import rpc_status
 
 from carpal.authz import allowed, open_to_anyone
 from carpal.callers import Callers
@@ -34,6 +33,9 @@ from carpal.status import Reason
 log = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext[Any, Any]
+DETAILS = "grpc-status-details-bin"
+"""The trailer that holds a `google.rpc.Status`, by gRPC's richer error model."""
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
 if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]
 else:
@@ -305,4 +307,11 @@ async def _abort(method: str, context: Context, raised: Exception) -> None:
         error = refuse(
             Reason.INTERNAL, f"internal error {incident}", action=f"find {incident} in the log"
         )
-    await context.abort_with_status(rpc_status.to_status(to_status(error)))
+    await abort(context, error)
+
+
+async def abort(context: Context, error: CarpalError) -> None:
+    """End a call with a refusal: its code, its line, and its fields where gRPC has such."""
+    status = to_status(error)
+    trailer = ((DETAILS, status.SerializeToString()),)
+    await context.abort(_CODES[status.code], status.message, trailer)

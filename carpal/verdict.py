@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 import grpc
-from google.rpc import status_pb2
 
 from carpal.client import from_rpc
 from carpal.errors import CarpalError, from_status
+from carpal.rpc import status_pb2
 from carpal.status import SPECS, Reason
 
 NOT_BUILT = "not built"

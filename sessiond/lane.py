@@ -10,10 +10,9 @@ from collections.abc import AsyncIterable, AsyncIterator
 from functools import partial
 from typing import NamedTuple
 
-from google.rpc import status_pb2
-
 from carpal.errors import CarpalError, invalid, refuse, to_status
 from carpal.identity import Identity
+from carpal.rpc import status_pb2
 from carpal.status import Reason
 from carpal.v1 import session_pb2, types_pb2
 from sessiond import wire

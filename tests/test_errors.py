@@ -1,7 +1,6 @@
 """A refusal is the same on the other side, whatever was in it, and fits its trailers."""
 
 import pytest
-from google.rpc import error_details_pb2, status_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from carpal.errors import (
     refuse,
     to_status,
 )
+from carpal.rpc import error_details_pb2, status_pb2
 from carpal.status import SPECS, Code, Reason
 
 TRAILERS = 8192

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent
 MAX_LINES = 500
 WRITTEN = {".py", ".sh", ".toml", ".yaml", ".yml", ".html", ".css", ".js", ""}
 """Suffixes of what people write as code; scripts have none."""
-NOT_BY_HAND = ("carpal/v1/", "LICENSE")
+NOT_BY_HAND = ("carpal/v1/", "carpal/rpc/", "LICENSE")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 

@@ -14,7 +14,7 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
-from google.rpc import status_pb2 as _status_pb2
+from carpal.rpc import status_pb2 as _status_pb2
 import builtins as _builtins
 import sys
 import typing as _typing

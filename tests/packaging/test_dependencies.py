@@ -25,7 +25,6 @@ BY_EXTRA = {"pyyaml": "carpal/yaml_in.py"}
 NAMESPACES = {
     "google.auth": "google-auth",
     "google.protobuf": "protobuf",
-    "google.rpc": "googleapis-common-protos",
 }
 """Modules of `google`, a namespace that several distributions share."""
 

@@ -4,8 +4,8 @@ from collections.abc import Awaitable
 
 import grpc
 from google.protobuf import any_pb2
-from google.rpc import error_details_pb2, status_pb2
 
+from carpal.rpc import error_details_pb2, status_pb2
 from carpal.status import Reason
 from carpal.v1 import session_pb2 as pb
 from carpal.verdict import Failed, equal, must

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_status import rpc_status
 
-from carpal.errors import from_status, invalid, to_status
+from carpal.errors import from_status, invalid
+from carpal.server import abort
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from carpal.v1 import orchestrator_pb2
@@ -107,8 +107,7 @@ class Telling(Least):
         self, request: pb.ProvisionRequest, context: Any
     ) -> AsyncIterator[pb.ProvisionResponse]:
         if request.hand_id == "bad":
-            details = to_status(invalid(f"config.{KEY}", "is not known"))
-            await context.abort_with_status(rpc_status.to_status(details))
+            await abort(context, invalid(f"config.{KEY}", "is not known"))
         yield pb.ProvisionResponse(progress=pb.ProvisionProgress(message=KEY))
         told = pb.ProvisionResult(note=KEY, not_enforced=[f"{KEY} is open"])
         yield pb.ProvisionResponse(result=told)
