@@ -122,7 +122,7 @@ class Links:
             self._emptied.set()
         lease = self._leases.pop(name)  # before any wait: a newer link may come meanwhile
         log.info("daemon gone", extra={"daemon": name})
-        end = {"ended": str(int(time.time())), "why": link.why or past.CUT}
+        end = _end(link.why or past.CUT)
         self._over[name] = (lease.epoch, {**self._said.pop(name), **end})
         await asyncio.shield(self._start(self._give_up(name, lease, end)))
 
@@ -184,7 +184,8 @@ class Links:
                 workspace=known.workspace,
                 attributes=dict(known.attributes),
             )
-            await self._keeper.release(lease)
+            # Nobody else sees this end: its brain finds only that the lease is another's.
+            await self._keeper.release(lease, attributes=_end(why.reason))
 
     async def leave(self, reason: str) -> None:
         """Take no link any more, ask every daemon to dial another brain, and wait until they did.
@@ -218,3 +219,8 @@ class Links:
         """Tell every daemon which servers are revoked."""
         for link in self._links.values():
             link.tell_revocations(rows)
+
+
+def _end(why: str) -> dict[str, str]:
+    """What a lease says of a link's end, now."""
+    return {"ended": str(int(time.time())), "why": str(why)}

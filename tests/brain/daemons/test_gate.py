@@ -135,6 +135,17 @@ async def test_a_quarantined_daemon_is_cut_wherever_it_is_and_no_brain_takes_it_
                 await elsewhere.ended()
             assert caught.value.reason is Reason.LINK_SUPERSEDED
         await refused(one)
+        # Whoever cut it saw its end, and says why, though the link was another brain's.
+        for asked in (one, two):
+            await asked.sees(lambda fleet: not fleet.directory.daemons["d1"].live)
+            newest = (await listed(asked)).links[0]
+            assert (newest.why, newest.brain) == ("DAEMON_QUARANTINED", "brain-1")
+            assert newest.HasField("ended")
+        await decide(two, lift=True)
+        async with linked(two):
+            whys = [each.why for each in (await listed(two)).links]
+            assert whys == ["DAEMON_QUARANTINED", "DAEMON_QUARANTINED"]
+        await decide(two)
     # A brain that was not there when it was decided.
     async with brain(sessions, "brain-3") as three:
         await refused(three)
