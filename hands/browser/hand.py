@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hands import controls
 from hands.api import Context, HandLost, ToolError
 from hands.attachments import BYTES_MAX
-from hands.browser import state
+from hands.browser import state, viewing
 from hands.browser.acting import Acting
 from hands.browser.chromium import Chromium, Error, Page, PageTimeout
 from hands.browser.downloads import Downloads
@@ -74,6 +75,14 @@ class Browser(Hosted):
             for each in (work, gone):
                 each.cancel()
             await asyncio.wait({work, gone})
+
+    async def view(self) -> tuple[bytes, str]:
+        """The active tab, for a person."""
+        return await viewing.view(self._tabs)
+
+    async def control(self, event: controls.Event) -> None:
+        """What a person does who has control of it."""
+        await viewing.control(self._tabs, event)
 
     async def release(self) -> None:
         """End it."""

@@ -190,8 +190,9 @@ class _Person:
         await self._write(frames.framed(frames.DATA, frame))
 
     async def say(self, words: str) -> None:
-        """Say something in words."""
-        await self._write(frames.framed(frames.ERROR, words.encode("utf-8", "replace")))
+        """Say something in words, a line."""
+        line = f"{words}\n".encode("utf-8", "replace")
+        await self._write(frames.framed(frames.ERROR, line))
 
     async def _write(self, data: bytes) -> None:
         self._writer.write(data)

@@ -194,4 +194,5 @@ class Watching:
             await asyncio.wait({task})
 
     def _say(self, words: bytes) -> None:
-        self.screen.set(words=terminal.plain(words.decode("utf-8", "replace")))
+        last = words.decode("utf-8", "replace").rstrip("\n").rpartition("\n")[2]
+        self.screen.set(words=terminal.plain(last))

@@ -79,11 +79,11 @@ class Person:
         return self._pictures.pop(0)[1]
 
     async def hears(self) -> str:
-        """The next words."""
+        """The next words, of one line or more the first."""
         came = await self._take()
         assert isinstance(came, Bytes), came
         assert came.error
-        return came.data.decode()
+        return came.data.decode().partition("\n")[0]
 
     async def leaves(self) -> Left:
         """How it ended, after whatever else comes."""
