@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 import time
+from collections.abc import Iterable
 from contextlib import aclosing
 from typing import Any
 
@@ -17,7 +18,7 @@ from brain.hands import hand_spec
 from brain.hands.patience import Patience
 from brain.hands.placement import Placement
 from brain.hands.session_mounts import SessionMounts
-from brain.offers import ID_MAX, tools_of
+from brain.offers import ID_MAX, forbidden_of, tools_of
 from brain.session.driver import Driver
 from brain.session.entries import Hand, New
 from brain.session.own_tools import changes
@@ -94,20 +95,27 @@ class Provisioner:
                 "boot_id": result.boot_id,
                 "sequence": result.sequence,
                 "note": shorten(result.note, NOTE_MAX),
-                **self._listed(name, own),
+                **self._listed(name, own, result.forbidden_tools),
             }
             point("brain.hand.before_provisioned")
             await self._driver.append(New("hand.provisioned", made))
             point("brain.hand.provisioned")
             return hand
 
-    def _listed(self, name: str, tools: list[dict[str, Any]]) -> dict[str, Any]:
+    def _listed(
+        self, name: str, tools: list[dict[str, Any]], forbidden_tools: Iterable[str]
+    ) -> dict[str, Any]:
         """What the log says of tools that the hand has by itself, and what is new about them."""
-        if not tools:
+        forbidden = forbidden_of(hand_pb2.HandTypeInfo(forbidden_tools=forbidden_tools))
+        if not tools and not forbidden:
             return {}
         before = self._driver.transcript.tools.get(name)
         changed = changes(before["tools"], tools) if before is not None else {}
-        return {"tools": tools} | ({"tools_changed": changed} if changed else {})
+        return {
+            "tools": tools,
+            **({"forbidden": forbidden} if forbidden else {}),
+            **({"tools_changed": changed} if changed else {}),
+        }
 
     async def _request(self, name: str) -> str:
         """The id of a hand asked for in the log: an earlier driver's, or a new one."""

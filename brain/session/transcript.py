@@ -457,7 +457,7 @@ class Transcript:
         hand.sequence = entry.data["sequence"]
         if isinstance(tools := entry.data.get("tools"), list):
             told = {"hand": hand.name, "type": hand.type, "tools": tools, "hand_id": hand.hand_id}
-            self._offer(hand.name, told, entry)
+            self._offer(hand.name, {**told, "forbidden": entry.data.get("forbidden")}, entry)
         if isinstance(changed := entry.data.get("tools_changed"), dict):
             hand.outdated = own_tools.outdated(changed)
             self._hear(entry, own_tools.told_changes(hand.name, changed))

@@ -172,6 +172,10 @@ def _take_hand(story: Story, kind: str, fact: Fact) -> None:
         case "hand.provision_requested" | "hand.provisioned":
             story.hands[name] = str(fact.data.get("daemon"))
             story.not_made = [each for each in story.not_made if each.data.get("name") != name]
+            if isinstance(fact.data.get("tools"), list):  # the hand's own
+                story.forbidden.pop(name, None)
+                if isinstance(fact.data.get("forbidden"), list):
+                    story.forbidden[name] = fact
         case "hand.released":
             story.hands.pop(name, None)
         case "hand.provision_failed":

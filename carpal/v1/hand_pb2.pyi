@@ -235,7 +235,7 @@ class HandTypeInfo(_message.Message):
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolInfo]: ...
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """For example `claim`, `replay`, `events`, `tunnel`, `save`. Of a type with
+        """For example `claim`, `replay`, `events`, `tunnel`, `view`, `control`, `save`. Of a type with
         `lists_tools` each hand has tools of its own, which Provision tells.
         """
 
@@ -592,6 +592,7 @@ class ProvisionResult(_message.Message):
     NOTE_FIELD_NUMBER: _builtins.int
     NOT_ENFORCED_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
+    FORBIDDEN_TOOLS_FIELD_NUMBER: _builtins.int
     journal_id: _builtins.str
     """Of the daemon's journal: changes when the journal is lost."""
     boot_id: _builtins.str
@@ -611,6 +612,12 @@ class ProvisionResult(_message.Message):
         against them. Of any other type none: its hands have their type's.
         """
 
+    @_builtins.property
+    def forbidden_tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of tools that such a hand has and the machine's owner forbids: they are not among
+        `tools`, and whoever misses one learns why. The daemon says this.
+        """
+
     def __init__(
         self,
         *,
@@ -620,10 +627,11 @@ class ProvisionResult(_message.Message):
         note: _builtins.str = ...,
         not_enforced: _abc.Iterable[_builtins.str] | None = ...,
         tools: _abc.Iterable[Global___ToolInfo] | None = ...,
+        forbidden_tools: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "journal_id", b"journal_id", "not_enforced", b"not_enforced", "note", b"note", "sequence", b"sequence", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "forbidden_tools", b"forbidden_tools", "journal_id", b"journal_id", "not_enforced", b"not_enforced", "note", b"note", "sequence", b"sequence", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1312,11 +1320,14 @@ class TunnelOpen(_message.Message):
     operator: _builtins.str
     """SPIFFE URI of the person."""
     kind: _builtins.str
-    """`shell`, `copy` or `forward`; `view` and `control` are for later."""
+    """`shell`, `copy`, `forward`, `view` or `control`: the last two of a type with
+    the capability of that name. `control` takes the hand, `view` does not.
+    """
     options: _builtins.bytes
     """JSON, by kind. shell: `tty, rows, columns, term, command`. copy: `to` or
     `from`, a path in the workspace, and `name`. forward: `port`; without one
-    it connects nowhere, and its connections name it in `within`.
+    it connects nowhere, and its connections name it in `within`. view and
+    control: none. What goes each way there is in docs/adr/0039.
     """
     session_id: _builtins.str
     """A session that has a share of the hand."""
@@ -1422,7 +1433,7 @@ class TunnelResponse(_message.Message):
 
     @_builtins.property
     def frame(self) -> Global___TunnelFrame:
-        """A frame of a view: media type and bytes."""
+        """Not used: pictures are in `data`, as large as they are."""
 
     @_builtins.property
     def opened(self) -> Global___TunnelOpened:

@@ -61,7 +61,7 @@ class Outward:
         return passed
 
     def made(self, step: pb.ProvisionResponse, type_name: str) -> pb.ProvisionResponse:
-        """What a provision says, as it may leave; of a hand's own tools those it may run."""
+        """What a provision says, as it may leave; of a hand's own tools which it may run."""
         if not self.redactor and not step.result.tools:
             return step
         passed = pb.ProvisionResponse()
@@ -71,6 +71,12 @@ class Outward:
         else:
             passed.result.note = self.text(step.result.note)
             passed.result.not_enforced[:] = map(self.text, step.result.not_enforced)
+            policy = self._policy()
+            passed.result.forbidden_tools[:] = [
+                tool.name
+                for tool in step.result.tools
+                if not policy.offers_tool(type_name, tool.name) and self.passes(tool.name)
+            ]
             del passed.result.tools[:]
             passed.result.tools.extend(self._tools(step.result.tools, type_name))
         return passed

@@ -98,6 +98,22 @@ async def test_such_a_hand_is_made_before_the_model_is_asked_and_its_tools_are_o
     assert len(lists.hands.asked_for("provision")) == 1
 
 
+@pytest.mark.parametrize("left", [{"look": ANY}, {}])
+async def test_a_tool_of_its_own_that_a_machines_owner_forbids_is_said_to_be_that(
+    lists: Stage, model: Said, left: Mapping[str, Schema]
+) -> None:
+    made = provisioned(left)
+    made.result.forbidden_tools.append("act")
+    lists.hands.script["provision"] = [[made]]
+    model.replies = [uses("one", tool="act")]
+    await run(lists, model)
+    (pinned,) = [data for data in await lists.datas() if "boot_id" in data]
+    assert pinned["forbidden"] == ["act"]
+    assert names(model.requests[0]) == list(left)
+    assert "the owner of the machine forbids tool 'act'" in told(model.requests[-1])
+    assert lists.hands.asked_for("execute") == []
+
+
 async def test_the_next_turn_makes_no_hand_for_tools_that_are_known(
     lists: Stage, model: Said
 ) -> None:

@@ -99,7 +99,9 @@ async def test_the_owner_has_the_last_word_also_about_tools_that_a_hand_lists(
     gate = Gate(PolicyFile(policy))
     async with serving(tmp_path / "hand.sock", Listing()), place(tmp_path, gate=gate) as here:
         request = order(here, "say", "shout")
-        (tool,) = (await here.provision(request)).tools
+        made = await here.provision(request)
+        (tool,) = made.tools
+        assert list(made.forbidden_tools) == ["shout"], "it is said that it is not offered"
         assert (tool.name, tool.description) == ("say", "[redacted]")
         with pytest.raises(CarpalError) as raised:
             await here.run(request.hand_id, "shout", text="hello")

@@ -357,6 +357,16 @@ def test_tools_that_the_owner_forbids_no_more_are_not_told_of() -> None:
     assert "tools_forbidden" not in {each.kind for each in case.found()}
 
 
+def test_tools_of_a_hand_itself_that_the_owner_forbids_are_told_of_until_another_has_them() -> None:
+    case = Case()
+    made: dict[str, object] = {"hand_id": "h1", "name": "shell", "daemon": "box", "tools": []}
+    case.log.add("hand.provisioned", {**made, "forbidden": ["act"]})
+    (told,) = [each for each in case.found() if each.kind == "tools_forbidden"]
+    assert told.text.endswith("the model is not offered them: act.")
+    case.log.add("hand.provisioned", {**made, "hand_id": "h2"})
+    assert "tools_forbidden" not in {each.kind for each in case.found()}
+
+
 def test_what_went_wrong_in_an_earlier_turn_is_no_reason_for_this_one() -> None:
     case = Case()
     model_fails(case)
