@@ -37,7 +37,8 @@ class KeptUnits:
         self._asking = asyncio.create_task(self._keep_asking(first))
         self._asking.add_done_callback(self._asks_no_more)
         answered = asyncio.create_task(first.wait())
-        await asyncio.wait({answered, self._asking}, timeout=FIRST)
+        waited = {answered, self._asking}
+        await asyncio.wait(waited, timeout=FIRST, return_when=asyncio.FIRST_COMPLETED)
         answered.cancel()
 
     async def close(self) -> None:

@@ -290,6 +290,16 @@ def _unknown(place: Place) -> str:
     return "".join(each["reason"] for each in place.inventory.units.unknown())
 
 
+async def test_a_daemon_waits_for_the_first_answer_and_no_longer(phones: Phones) -> None:
+    begun = asyncio.get_running_loop().time()
+    await phones.kind.prepare()
+    try:
+        assert [each.unit_id for each in phones.kind.units()] == ["a", "b"]
+        assert asyncio.get_running_loop().time() - begun < kept_units.FIRST
+    finally:
+        await phones.kind.close()
+
+
 async def test_units_that_come_and_go_are_seen_and_a_failed_question_takes_none_away(
     phones: Phones,
 ) -> None:
