@@ -31,7 +31,7 @@ def unknown(policy: Policy, tools: Mapping[str, Collection[str] | None]) -> list
 
 
 def tools_of(kind: HandType) -> list[str] | None:
-    """Those that a type has; None for one that could not say what it is."""
+    """Those that a type has; None of one that could not say them, or whose hands list their own."""
     return [tool.name for tool in kind.describe().tools] or None
 
 

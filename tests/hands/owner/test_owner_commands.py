@@ -131,14 +131,14 @@ async def test_names_that_no_type_here_has_are_said_when_a_policy_comes_into_for
     machine: Machine, one: FakeBrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "policy.toml"
-    file.write_text('tools = ["bash", "bsh"]\n')
+    file.write_text('tools = ["process/bash", "process/bsh"]\n')
     monkeypatch.setenv("CARPAL_POLICY", str(file))
     said = "names what no hand type here has"
     async with machine.process() as child:
         await one.link()
         (line,) = await _logged(machine, said)
-        assert "tools: bsh" in line
-        assert "tools: bash" not in line
+        assert "tools: process/bsh" in line
+        assert "tools: process/bash" not in line
         file.write_text('types = ["process", "fone"]\n')
         child.process.send_signal(signal.SIGHUP)
         assert "types: fone" in (await _logged(machine, said, 2))[1]
