@@ -9,6 +9,7 @@ import click
 from carpal import process
 from carpal.agent import Agent
 from carpal.cli import INTERRUPTED
+from carpal.errors import CarpalError
 from carpal.ids import check_id, new_id
 from carpal.operator import agent_documents
 from carpal.operator.agent import message_data, session_data, with_flags, with_mounts
@@ -124,6 +125,7 @@ class _Run:
             if self.detach:
                 only_id = json.dumps({"session_id": self.session_id})
                 click.echo(only_id if self.as_json else self.session_id)
+                await _warn_alone(operator)
                 return
             if not self.as_json:
                 click.echo(f"session {self.session_id}")
@@ -235,3 +237,13 @@ class _Run:
             notice(f"raise a limit with `carpal session limits {self.session_id}`, and it goes on")
         if turn.stop_reason == "requires_action":
             notice_waiting(self.session_id, self._calls.waiting)
+
+
+async def _warn_alone(operator: Operator) -> None:
+    """Say it when nobody is there to drive a session that nobody follows."""
+    try:
+        alone = not await operator.brains()
+    except CarpalError:
+        return  # the session is made, and that is what was asked
+    if alone:
+        notice("no brain is live: it waits until one is; start one with `carpal brain run`")

@@ -93,6 +93,19 @@ async def test_detached_the_session_is_left_to_its_work(house: House, carpal: Co
     assert ended.stdout.strip() in house.sessiond.sessions
 
 
+async def test_detached_where_no_brain_lives_it_is_warned_of_on_stderr(
+    house: House, carpal: Command
+) -> None:
+    alone = await carpal("run", "x", "--detach", "--json")
+    assert alone.code == 0
+    assert json.loads(alone.stdout)["session_id"] in house.sessiond.sessions
+    assert "no brain is live" in alone.stderr
+    assert "carpal brain run" in alone.stderr
+    house.sessiond.lease("brain/brain-1", "127.0.0.1:1")
+    driven = await carpal("run", "x", "--detach")
+    assert (driven.code, driven.stderr) == (0, "")
+
+
 async def test_ctrl_c_interrupts_the_session_and_shows_how_it_stopped(
     house: House, carpal: Command
 ) -> None:
