@@ -232,7 +232,8 @@ def _of_calls(told: Story) -> Iterator[Finding]:
     if len(rows) > _ROWS_MAX:
         yield Finding("calls", f"{len(rows) - _ROWS_MAX} calls before those failed too.")
     if plainly:
-        text = f"{plainly} calls ran and ended in an error of the tool itself; the model was told."
+        calls = "1 call" if plainly == 1 else f"{plainly} calls"
+        text = f"{calls} ran and ended in an error of the tool itself; the model was told."
         yield Finding("tool_errors", text, "hand")
     if told.late:
         text = f"Of {told.late} calls the true end became known later; the model was told."

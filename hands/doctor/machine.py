@@ -84,10 +84,11 @@ async def sandbox(subject: Subject) -> list[Row]:
     if not why:
         return [ok("sandbox", "process hands get one of their own")]
     without = subject.settings.sandbox == "auto" and os.geteuid() != 0
-    detail, action = f"none can be made: {why}", _allow(why)
+    action = _allow(why)
+    why = why.removesuffix("; install it")  # the action says how
     if without:
-        return [warn("sandbox", f"{detail}; hands run as the daemon's user", action)]
-    return [fail("sandbox", f"{detail}; so there are no process hands", action)]
+        return [warn("sandbox", f"hands run as the daemon's user, without one: {why}", action)]
+    return [fail("sandbox", f"there are no process hands, since none can be made: {why}", action)]
 
 
 async def hand_types(subject: Subject) -> list[Row]:

@@ -56,5 +56,6 @@ def named(row: Mapping[str, Any]) -> str:
     """A row of `GET /hands` for people."""
     calls = len(row["calls"])
     sessions = ", ".join(row["sessions"]) or "no session"
-    doing = f"{calls} calls run or wait" if calls else "idle"
+    several = "1 call runs or waits" if calls == 1 else f"{calls} calls run or wait"
+    doing = several if calls else "idle"
     return f"{row['hand_id']} ({row['type']} of {sessions}, {doing})"

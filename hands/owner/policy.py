@@ -176,14 +176,15 @@ class Policy:
             raise self._forbids("hosts", f"{what}: {host}", [each.host for each in self.hosts])
 
     def _forbids(self, rule: str, what: str, allowed: Sequence[str] | None = None) -> CarpalError:
-        only = ""
+        only, action = "", "ask for what it allows, or ask the machine's owner"
         if allowed is not None:
-            only = f" It allows {', '.join(sorted(allowed)[:8]) or 'none'}."
+            only = f"; it allows {', '.join(sorted(allowed)[:8]) or 'none'}"
+            action = action if allowed else "ask the machine's owner"
         return refuse(
             Reason.POLICY_FORBIDS,
-            f"{what} is not allowed by {rule} in {self.file}, the policy of this machine's owner."
+            f"{what} is not allowed by {rule} in {self.file}, the policy of this machine's owner"
             + only,
-            action="ask for what it allows, or ask the machine's owner",
+            action=action,
             rule=rule,
             file=self.file,
         )

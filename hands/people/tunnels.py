@@ -187,7 +187,7 @@ class Tunnels:
         if opening.within or (opening.kind == "forward" and "port" in options):
             self._check_within(opening)
         if opening.take and keeper.taken:
-            raise refuse(Reason.HAND_TAKEN, f"a person has control of hand {hand_id!r}")
+            raise refuse(Reason.HAND_TAKEN, f"{self._in_control(hand_id)} of hand {hand_id!r}")
         self.records.check_room()
         if len(self._open) >= TUNNELS:
             raise refuse(
@@ -207,6 +207,12 @@ class Tunnels:
         )
         self._gate.enter(person)
         return keeper, entrance, person
+
+    def _in_control(self, hand_id: str) -> str:
+        for tunnel in self._open.values():
+            if tunnel.opening.take and tunnel.opening.hand_id == hand_id:
+                return f"operator {tunnel.opening.operator.rpartition('/')[2]} has control"
+        return "a person has control"
 
     def _check_within(self, opening: pb.TunnelOpen) -> None:
         """A connection is part of a forward that the log knows of."""

@@ -184,7 +184,7 @@ TABLE: list[tuple[str, Callable[[Case], None], Layer | None, str, bool]] = [
     ),
     ("call_error", failed_call("error", "model", "TOOL_NOT_FOUND"), Layer.MODEL, "not run", False),
     ("call_timed_out", failed_call("timed_out", "hand", ""), Layer.HAND, "ran out of its", False),
-    ("tool_errors", failed_call("error", "hand", ""), Layer.HAND, "1 calls ran and ended", False),
+    ("tool_errors", failed_call("error", "hand", ""), Layer.HAND, "1 call ran and ended", False),
     (
         "hand_lost", hand_event("hand.lost", layer="hand", cause="supervisor_ended"), Layer.HAND,
         "Hand shell was lost at", False,

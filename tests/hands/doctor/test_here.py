@@ -16,11 +16,13 @@ import pytest
 
 from carpal.status import Reason
 from hands import types
+from hands.app import HandConfig
 from hands.contract import Description, Health
 from hands.doctor import machine
 from hands.doctor.journal import summary
 from hands.doctor.rows import Verdict
 from hands.doctor.settings import read
+from hands.doctor.subject import Subject
 from hands.isolation import disk
 from hands.journal import Journal
 from hands.owner.audit import Audit
@@ -32,6 +34,18 @@ from tests.hands.place import until
 from tests.pace import AT_ONCE
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away, or mount")
+
+
+async def test_a_row_without_a_sandbox_is_a_sentence_and_says_once_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    subject = Subject(HandConfig(state_dir=tmp_path, sandbox="required"))
+    (row,) = await machine.sandbox(subject)
+    assert row.detail == (
+        "there are no process hands, since none can be made: bubblewrap is not installed"
+    )
+    assert row.action == "install it: apt-get install bubblewrap"
 
 
 async def test_a_machine_that_is_as_it_must_be_has_no_failure_and_is_not_changed(

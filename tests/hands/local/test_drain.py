@@ -9,7 +9,7 @@ import pytest
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
-from hands.local.waiting import wait_for_none
+from hands.local.waiting import named, wait_for_none
 from tests.hands.fake_brain import Asked, FakeBrain
 from tests.hands.local.test_status import until
 from tests.hands.machine import Machine
@@ -99,3 +99,12 @@ async def test_bad_input_and_no_daemon_are_one_line(
 
 def _release(asked: Asked, hand_id: str) -> hand_pb2.ReleaseRequest:
     return hand_pb2.ReleaseRequest(driver=asked.driver, hand_id=hand_id)
+
+
+@pytest.mark.parametrize(
+    ("calls", "doing"),
+    [([], "idle"), (["c1"], "1 call runs or waits"), (["c1", "c2"], "2 calls run or wait")],
+)
+def test_what_a_hand_is_at_is_said_of_one_call_as_of_several(calls: list[str], doing: str) -> None:
+    row = {"hand_id": "h", "type": "process", "sessions": ["s"], "calls": calls}
+    assert named(row) == f"h (process of s, {doing})"

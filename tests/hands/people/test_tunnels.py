@@ -207,6 +207,8 @@ async def test_calls_that_have_not_begun_wait_while_a_person_has_control(
         call = asyncio.create_task(asked.ask(execute=asked.call("h", "c1", "cat from-the-person")))
         other = await refused(asked, opening("t2", take=True))
         assert other.reason is Reason.HAND_TAKEN
+        assert "operator o has control of hand 'h'" in other.message
+        assert "--beside" in other.action
         said = hand_pb2.TunnelRequest(data=b"sleep 0.2; echo x > from-the-person; exit 3\n")
         await meeting.out.put(said)
         data, error, end = await to_the_end(meeting)
