@@ -959,7 +959,9 @@ class Attachment(_message.Message):
     size: _builtins.int
     name: _builtins.str
     data: _builtins.bytes
-    """Small ones travel inline, ≤ 32 KiB."""
+    """Of a server behind a socket: the bytes, in one message of at most 4 MiB with all
+    else of the result. On a link small ones travel inline, ≤ 32 KiB.
+    """
     def __init__(
         self,
         *,

@@ -8,6 +8,7 @@ hand of it is lost, since nobody knows what a new process still has.
 import asyncio
 import logging
 import os
+import re
 import socket
 import struct
 from collections.abc import Callable
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 ANSWER = 5.0
 """Seconds for a question that makes nothing."""
 _CREDENTIALS = struct.Struct("3i")
+_TOO_LARGE = re.compile(r"Received message larger than max \((\d+) vs")
 _WHY_MAX = 500
 """Characters of a server's own words."""
 _LOCAL_USER = "daemon"
@@ -121,6 +123,10 @@ class Server:
 
     def why(self, error: grpc.RpcError) -> str:
         """Why an RPC failed, in few words."""
+        if isinstance(error, grpc.aio.AioRpcError) and (
+            large := _TOO_LARGE.search(error.details() or "")
+        ):
+            return f"it answered with a message of {large[1]} bytes: a result is at most 4 MiB"
         return words(from_rpc(error, f"the hand server at {self.path}"))
 
 

@@ -66,9 +66,11 @@ def groups(pid: int | None) -> list[Row]:
     if not lacking:
         return [ok("cgroups", f"{', '.join(can)} can be limited, as {whose} stands")]
     detail = f"{', '.join(lacking)} of a hand cannot be limited, as {whose} stands"
+    by = "" if os.geteuid() == 0 else " or as root"
     action = (
-        "start the daemon by its systemd unit (`Delegate=yes`) or as root; without, hands run all "
-        "the same, and one that is asked for with such a limit is refused"
+        f"start the daemon by its systemd unit (`Delegate=yes`){by}, where the machine lets it "
+        "make control groups; without, hands run all the same, and one that is asked for with such "
+        "a limit is refused"
     )
     return [warn("cgroups", detail, action)]
 

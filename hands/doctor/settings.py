@@ -5,6 +5,7 @@ from pathlib import Path
 
 from carpal import config
 from carpal.errors import CarpalError
+from hands import types
 from hands.app import HandConfig
 from hands.doctor.rows import Row, ok, refused, warn
 from hands.doctor.subject import Subject
@@ -19,6 +20,8 @@ def read(state_dir: Path | None, config_file: Path | None) -> tuple[HandConfig, 
     flags = {"state_dir": state_dir}
     try:
         found = config.load(HandConfig, "hand", flags, config_file)
+        for name, socket in found.sockets.items():
+            types.served(name, socket, _taken())  # a daemon does not start with a wrong one
     except CarpalError as error:
         return HandConfig(state_dir=config.state_dir(state_dir)), refused("settings", error)
     if not path.exists():
@@ -28,6 +31,11 @@ def read(state_dir: Path | None, config_file: Path | None) -> tuple[HandConfig, 
         detail = f"{path} holds a proxy's password, and anyone may read it"
         return found, warn("settings", detail, f"run: chmod 640 {path}")
     return found, ok("settings", f"read from {path}")
+
+
+def _taken() -> set[str]:
+    """Names that no socket's type may have."""
+    return {entry.name for entry, _ in types.registered()}
 
 
 def policy(subject: Subject) -> list[Row]:

@@ -249,8 +249,8 @@ class Units:
         if reset.cancelled():
             return "its reset was cancelled"
         if error := reset.exception():
-            about = {"unit": key, "type": key[0]}
-            log.warning("reset failed", exc_info=error, extra=about)
+            about = {"unit": key, "type": key[0], "why": str(error)}
+            log.warning("reset failed", exc_info=_unforeseen(error), extra=about)
             return f"its reset failed: {error}" if str(error) else f"its reset failed: {error!r}"
         return ""
 
@@ -290,7 +290,12 @@ async def _called(kind: HasUnits, unit_id: str) -> None:
     await kind.reset(unit_id)
 
 
+def _unforeseen(error: BaseException) -> BaseException | None:
+    """What a traceback helps with; a ValueError is a type's own word on why, which is said."""
+    return None if isinstance(error, ValueError) else error
+
+
 def _tell(reset: asyncio.Task[None]) -> None:
     """How a late reset went after all: nobody waits for it."""
     if not reset.cancelled() and (error := reset.exception()):
-        log.warning("late reset failed", exc_info=error)
+        log.warning("late reset failed", exc_info=_unforeseen(error), extra={"why": str(error)})

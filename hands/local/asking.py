@@ -48,9 +48,7 @@ def exchange(folder: Path, path: str, row: Mapping[str, Any] | None = None) -> t
         answer = asking.getresponse()
         return answer.status, answer.read(_MOST)
     except (FileNotFoundError, ConnectionRefusedError):
-        raise _silent(
-            f"no daemon runs on {folder}", "start it with `carpal hand run`, or give --state-dir"
-        ) from None
+        raise _silent(f"no daemon runs on {folder}", _start(folder)) from None
     except TimeoutError:
         raise _silent(
             f"the daemon of {folder} does not answer within {_LIMIT:g} s",
@@ -64,6 +62,13 @@ def exchange(folder: Path, path: str, row: Mapping[str, Any] | None = None) -> t
         ) from None
     finally:
         asking.close()
+
+
+def _start(folder: Path) -> str:
+    """What to do where no daemon runs, which depends on whether there is one."""
+    if (folder / "identity").exists():
+        return "start it with `carpal hand run`, or give --state-dir"
+    return "enrol it with `carpal hand enroll`, then `carpal hand run`; or give --state-dir"
 
 
 def answers(folder: Path) -> bool:

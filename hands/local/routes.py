@@ -38,7 +38,9 @@ async def _stop(request: Request, inventory: Inventory) -> Answer:
     if bool(asked.get("all")) == bool(named):
         raise refuse(Reason.INVALID_FIELD, "give `hand_id`, or `all`: true", field="hand_id")
     if named and named not in there:
-        raise refuse(Reason.HAND_NOT_FOUND, f"no hand {named!r} runs here", action="see GET /hands")
+        raise refuse(
+            Reason.HAND_NOT_FOUND, f"no hand {named!r} runs here", action="see `carpal hand status`"
+        )
     chosen = [named] if named else there
     stopping = asyncio.create_task(inventory.stop(chosen))
     done, _ = await asyncio.wait({stopping}, timeout=_STOP_WAIT)  # what takes longer goes on

@@ -153,7 +153,8 @@ class Policy:
             Reason.POLICY_FORBIDS,
             f"{kind} by a person is not allowed: this machine's owner wrote no policy, and without "
             "one nobody enters",
-            action="ask the machine's owner for a policy with `people`",
+            action=f'ask the machine\'s owner for a line `people = ["{kind}"]` in '
+            "/etc/carpal/policy.toml, or whatever file its hand.toml names",
             rule="people",
         )
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
+from carpal.config import SYSTEM_DIR
 from carpal.errors import CarpalError, refuse
 from carpal.proxy import Way
 from carpal.status import Reason
@@ -190,7 +191,8 @@ class Uninstall:
             (self._units / f"{name}.d").rmdir()
         if self._systemd.runs:
             self._systemd.call("daemon-reload")
-        self._say("done; what is left: the package, and /etc/carpal")
+        settings = f", and {SYSTEM_DIR}" if SYSTEM_DIR.exists() else ""
+        self._say(f"done; what is left: Carpal itself{settings}")
 
 
 def _is_there(pid: int) -> bool:

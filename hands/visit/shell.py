@@ -51,6 +51,7 @@ async def shell(
         is_raw = wants_tty and on_terminal
         if is_raw:
             _welcome(visit, took=take)
+        _beside(visit)
         return await _Shell(visit, is_raw=is_raw).run()
 
 
@@ -63,8 +64,12 @@ def _welcome(visit: Visit, *, took: bool) -> None:
     )
     if took:
         click.echo("you have control: calls that have not begun wait until you leave", err=True)
-    if opened.running_call_ids:
-        running = ", ".join(opened.running_call_ids)
+
+
+def _beside(visit: Visit) -> None:
+    """Also who is in a pipe is told which calls go on."""
+    if visit.opened.running_call_ids:
+        running = ", ".join(visit.opened.running_call_ids)
         click.echo(f"running beside you: {running}", err=True)
 
 

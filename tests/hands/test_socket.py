@@ -138,7 +138,7 @@ async def _too_large(
         (_begins_and_refuses, pb.OUTCOME_INTERRUPTED, "may have partly happened"),
         (_empty, pb.OUTCOME_OK, "answered nothing"),
         (_bad_attachment, pb.OUTCOME_INTERRUPTED, "attachment 'a.txt'"),
-        (_too_large, pb.OUTCOME_INTERRUPTED, "may have partly happened"),
+        (_too_large, pb.OUTCOME_INTERRUPTED, "a result is at most 4 MiB"),
     ],
 )
 async def test_whatever_a_server_answers_the_call_ends_and_another_hand_does_not_notice(

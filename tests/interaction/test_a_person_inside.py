@@ -98,6 +98,22 @@ async def test_calls_wait_while_a_person_has_control_and_go_on_when_they_left(
     assert types.index("hand.left") < types.index("agent.tool_result")
 
 
+async def test_of_a_call_that_goes_on_beside_a_person_they_are_told_in_a_pipe_too(
+    made: Session, carpal: Command
+) -> None:
+    await made.say("$ until [ -e over ]; do sleep 0.1; done")
+    await made.until_type("agent.tool_use", made.log[-1].position)
+    async with asyncio.timeout(60):
+        while (
+            "running beside you"
+            not in (ended := await carpal("hand", "shell", made.session_id, "-c", "true")).stderr
+        ):
+            assert ended.code == 0, ended  # the call may not have begun yet
+    ended = await carpal("hand", "shell", made.session_id, "-c", "touch over")
+    assert ended.code == 0, ended
+    assert ended.stderr.startswith("running beside you: ")
+
+
 async def test_a_terminal_is_raw_has_its_size_and_comes_back_as_it_was(
     made: Session, carpal: Command
 ) -> None:

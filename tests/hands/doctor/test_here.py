@@ -343,6 +343,17 @@ def test_settings_that_are_wrong_are_told_with_the_key_and_corrected_they_are_we
     assert json.loads(json.dumps(row.json())) == row.json()
 
 
+@pytest.mark.parametrize("line", ['"bad name" = "/x"', 'process = "/x"', 'x = "here"'])
+def test_a_socket_that_keeps_a_daemon_from_its_start_is_a_failure(
+    line: str, tmp_path: Path
+) -> None:
+    given = tmp_path / "hand.toml"
+    given.write_text(f"[sockets]\n{line}\n")
+    _, row = read(tmp_path / "state", given)
+    assert row.verdict is Verdict.FAIL, row.text()
+    assert row.detail.startswith("sockets.")
+
+
 def summed(journal: Path) -> bool:
     """Whether there is one that is whole."""
     try:
@@ -368,7 +379,8 @@ def test_a_daemon_that_may_make_no_groups_is_told_which_limits_it_cannot_keep(
     (row,) = machine.groups(None)
     assert row.verdict is Verdict.WARN
     assert row.detail.startswith("cpu, memory, pids of a hand cannot be limited")
-    assert "as root" in row.action
+    assert "Delegate=yes" in row.action
+    assert "as root" not in row.action, "it is root"
     monkeypatch.delenv("CARPAL_CGROUPS")  # as root, by what may make them
     (row,) = machine.groups(None)
     assert row.verdict is Verdict.OK, row.text()

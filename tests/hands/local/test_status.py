@@ -115,6 +115,14 @@ async def test_where_no_daemon_runs_the_command_says_so(
             await until(machine, state="linked")
 
 
+async def test_where_no_machine_is_enrolled_the_command_says_how_that_is_done(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(Unreachable) as raised:
+        await asyncio.to_thread(asking.ask, tmp_path / "hand", "/status")
+    assert "carpal hand enroll" in raised.value.action
+
+
 async def test_a_daemon_that_stands_still_is_not_waited_for(
     machine: Machine, one: FakeBrain, monkeypatch: pytest.MonkeyPatch
 ) -> None:

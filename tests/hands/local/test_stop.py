@@ -85,7 +85,7 @@ async def test_stop_of_one_hand_leaves_the_others(machine: Machine, one: FakeBra
         assert ran[-1].execute.result.content == "on\n"
         code, said = await stop(machine, "h9")
         assert code == 5
-        assert "no hand 'h9' runs here" in said
+        assert "no hand 'h9' runs here: see `carpal hand status`" in said
 
 
 async def test_stop_all_works_without_the_link_and_the_brain_hears_it_when_linked(

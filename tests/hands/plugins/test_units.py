@@ -205,7 +205,7 @@ WRONG_RESETS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG_RESETS)
 async def test_a_reset_that_goes_wrong_in_any_way_quarantines_its_unit_alone_and_says_why(
-    phones: Phones, name: str, monkeypatch: pytest.MonkeyPatch
+    phones: Phones, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     source, says = WRONG_RESETS[name]
     async with phones.plugins.place(phones.kind) as place, Steady().serving(place):
@@ -215,6 +215,7 @@ async def test_a_reset_that_goes_wrong_in_any_way_quarantines_its_unit_alone_and
         error = await not_taken(place, "h")
         assert error.reason is Reason.PROVISION_FAILED
         assert says in error.message
+        assert not [each for each in caplog.records if each.exc_info], "a traceback, of its words"
         monkeypatch.setattr(units, "RESET_LIMIT", PATIENCE)
         assert says in reason(place, "a")
         assert await take(place, "h") == "It is b, False."

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from carpal.config import SYSTEM_DIR
 from carpal.errors import CarpalError
 from carpal.hand_mark import mark
 from hands.app import HandConfig
@@ -97,6 +98,7 @@ async def test_hands_that_are_left_keep_everything_and_with_now_they_are_ended_a
     assert again.returncode == 0, again.stderr
     assert "not drained: no daemon runs" in again.stdout
     assert "removed" not in again.stdout
+    assert again.stdout.endswith("done; what is left: Carpal itself\n") or SYSTEM_DIR.exists()
 
 
 async def test_hands_left_by_a_daemon_that_ended_are_not_forgotten(
