@@ -4,8 +4,8 @@ A call is a process group of its own, killed when it is over, late, says too muc
 and also when who called it is killed. What comes back is bytes of the phone's, which are believed
 in nothing.
 
-No call but `start` makes adb's server run: one that a hand started would end with the hand, under
-all others, and would have keys that no phone knows, of the hand's own HOME. A server that is named
+No call makes adb's server run: one that a hand started would end with the hand, under all others,
+and would have keys that no phone knows, of the hand's own HOME. A server that is named
 by an address is taken to be another machine's, which adb does not start.
 """
 
@@ -25,8 +25,8 @@ INSTALL = "adb is not installed: apt-get install adb, or put it on the PATH of t
 TEXT_MAX = 256 * 1024
 """Bytes of what a call may say; a screenshot has its own."""
 _ERROR_MAX = 16 * 1024
-LIST_LIMIT, START_LIMIT = 4.0, 6.0
-"""Seconds to list phones, and to start adb's server."""
+LIST_LIMIT = 4.0
+"""Seconds to list phones."""
 _REST = 0.5
 """Seconds to read what a process wrote that has ended: one it started may hold the pipe open."""
 _SERVER = ("-H", "127.0.0.1")
@@ -58,17 +58,10 @@ async def run(*arguments: str, limit: float, most: int = TEXT_MAX) -> Ran:
     ran = await _run((*_SERVER, *arguments), limit, most)
     if ran.code and any(each in ran.err for each in _SERVER_GONE):
         raise Unreachable(
-            "adb's server does not run: the daemon starts it within ten seconds; try again then"
+            "adb's server does not run: run `adb start-server` as the daemon's user, or have it "
+            "started with the machine"
         )
     return ran
-
-
-async def start() -> None:
-    """Have adb's server run; it goes on when who started it ends. Raises Unreachable."""
-    ran = await _run(("start-server",), START_LIMIT, TEXT_MAX)
-    if ran.code:
-        why = said.line(ran.err or ran.out) or f"exit code {ran.code}"
-        raise Unreachable(f"adb's server does not start: {why}")
 
 
 async def states() -> dict[str, str]:

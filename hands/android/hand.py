@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn, TypeVar
 from hands import computer
 from hands.android import adb, keys, said, typed
 from hands.android.adb import Unreachable
-from hands.android.phone import COMMAND_LIMIT, Phone, phones
+from hands.android.phone import COMMAND_LIMIT, Phone
 from hands.api import Context, HandLost, HandType, ToolError, Unit, tool
 from hands.pictures.fitting import INSTALL
 
@@ -55,7 +55,7 @@ class Android(HandType):
     async def units(cls) -> Sequence[Unit]:
         if not adb.program():
             return []  # the probe says it
-        found = await phones()
+        found = await adb.states()
         labels = await asyncio.gather(*(Phone(each).labels(found[each]) for each in found))
         return [Unit(said.unit_id(each["serial"]), each) for each in labels]
 

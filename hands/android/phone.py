@@ -105,12 +105,3 @@ class Phone:
         state = (await adb.states()).get(self.serial, "")
         if state != READY:
             raise Unreachable(said.why(self.serial, state))
-
-
-async def phones() -> dict[str, str]:
-    """The state of each phone, by its serial; starts adb's server when none runs."""
-    try:
-        return await adb.states()
-    except Unreachable:
-        await adb.start()
-        return await adb.states()

@@ -1,7 +1,6 @@
 """Phones that hang, go, lie or are not allowed: a call says so, and the phone is looked at."""
 
 import asyncio
-import json
 import os
 import shutil
 import signal
@@ -198,31 +197,13 @@ async def test_phones_are_named_again_when_adb_answers_again_and_the_probe_says_
     await lab.rack.nothing_runs()
 
 
-async def test_a_server_is_started_to_name_phones_and_by_no_hand(held: Held) -> None:
+async def test_no_server_is_started_and_who_must_is_told_how(held: Held) -> None:
     rack = held.lab.rack
-    rack.faults(all={"start-server": "fail"})
     rack.server(False)
-    assert "adb's server does not run: the daemon starts it within ten" in await held.fails("back")
-    rack.faults()
-    await until(lambda: _server(rack), "nobody starts it")
+    assert "run `adb start-server` as the daemon's user" in await held.fails("back")
+    rack.server(True)
     assert await held.does("back") == "Went back."
-    starts = [each for each in rack.calls() if each[2] == "start-server"]
-    assert starts
-
-
-def _server(rack: Rack) -> bool:
-    return bool(json.loads((rack.programs / "world.json").read_text())["server"])
-
-
-async def test_a_server_that_keeps_its_starter_s_output_open_holds_nobody_up_and_stays(
-    rack: Rack,
-) -> None:
-    rack.faults(all={"start-server": "stay"})
-    async with asyncio.timeout(adb.START_LIMIT + 2):
-        await adb.start()
-    (server,) = [int(each) for each in (rack.programs / "children").read_text().split()]
-    assert tree.find(server) is not None
-    os.kill(server, signal.SIGKILL)
+    assert not [each for each in rack.calls() if each[2] == "start-server"]
 
 
 async def test_without_adb_the_probe_says_what_to_install_and_there_are_no_phones(
@@ -240,8 +221,7 @@ async def test_without_adb_the_probe_says_what_to_install_and_there_are_no_phone
 async def test_a_daemon_killed_while_it_asks_adb_takes_the_call_along(
     rack: Rack, tmp_path: Path
 ) -> None:
-    rack.faults(all={"start-server": "hang"})
-    rack.server(False)
+    rack.faults(all={"devices": "hang"})
     async with child(tmp_path / "state", {"CARPAL_TEST_PLUGIN": f"android={TARGET}"}):
         await until((rack.programs / "children").exists, "adb is not asked")
     await until(lambda: tree.find(rack.calls()[-1][0]) is None, "adb outlives the daemon")
@@ -265,7 +245,7 @@ async def test_a_hand_killed_in_the_middle_of_a_call_leaves_nothing_and_its_phon
 
 @pytest.mark.slow
 @pytest.mark.skipif(REAL is None, reason="adb is missing: apt-get install adb")
-async def test_debian_s_adb_starts_no_server_for_a_call_and_one_for_start(
+async def test_debian_s_adb_starts_no_server_for_a_call_and_knows_one_that_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -275,7 +255,7 @@ async def test_debian_s_adb_starts_no_server_for_a_call_and_one_for_start(
     with pytest.raises(adb.Unreachable, match="adb's server does not run"):
         await adb.states()
     assert list(tmp_path.iterdir()) == []
-    await adb.start()
+    assert (await adb._run(("start-server",), 6.0, 1000)).code == 0
     try:
         assert await adb.states() == {}
         with pytest.raises(adb.Unreachable, match="the phone none is not connected: plug it in"):
