@@ -28,6 +28,16 @@ KEEP_FILES: dict[str, Any] = {
     "type": "boolean",
     "description": "Keep what each call makes of the workspace's files as blobs, by the log.",
 }
+IMAGE: dict[str, Any] = {
+    "type": "string",
+    "minLength": 1,
+    "description": "An image this machine's engine has; it needs bash, and nothing else.",
+}
+RUNTIME: dict[str, Any] = {
+    "type": "string",
+    "minLength": 1,
+    "description": "One of the engine's runtimes, such as runsc; without it, its own.",
+}
 INSIDE = {
     "folder": "/run/carpal",
     "workspace": "/workspace",

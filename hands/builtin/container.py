@@ -19,6 +19,7 @@ from carpal.errors import invalid, refuse
 from carpal.status import Reason
 from hands.builtin import common, container_box, container_python, egress
 from hands.builtin.bound import Bound, bound
+from hands.builtin.container_box import Hosting
 from hands.builtin.container_engine import About, Box, Engine, EngineGone, EngineRefused, find
 from hands.builtin.limited import LimitedHand
 from hands.builtin.supervised import PULSE, Pulse
@@ -64,16 +65,8 @@ _ASKED_AT_ONCE = 8
 _SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "image": {
-            "type": "string",
-            "minLength": 1,
-            "description": "An image this machine's engine has; it needs bash, and nothing else.",
-        },
-        "runtime": {
-            "type": "string",
-            "minLength": 1,
-            "description": "One of the engine's runtimes, such as runsc; without it, its own.",
-        },
+        "image": common.IMAGE,
+        "runtime": common.RUNTIME,
         "workspace": common.WORKSPACE,
         "env": common.ENV,
         "egress": egress.SCHEMA,
@@ -88,6 +81,8 @@ _NO_START = "does not start: it is for another architecture than this machine's,
 
 class ContainerType:
     """Hands that are containers."""
+
+    hand: type[LimitedHand] = LimitedHand
 
     def __init__(
         self,
@@ -152,14 +147,16 @@ class ContainerType:
         if workspace and ":" in str(workspace.path):
             raise invalid("config.workspace", "must be without ':', by which engines end a path")
         about = await self._ask(self._engine.about)
-        container_box.check_limits(order, about)
+        hosting = self.hosting(order)
+        container_box.check_limits(order, about, hosting)
         volumes = await self._check_image(config, about)
         progress("bringing a Python along")
         below = self._pythons or order.folder.parent.parent / "container-python"
         python = await asyncio.to_thread(container_python.bring, below)
         # Its own remains as well, should one of its id not have been removed.
         await self._ask(self._clear, order.folder.resolve())
-        box, lacks = container_box.box(order, workspace, about, python, self._start_limit)
+        limit = self._start_limit
+        box, lacks = container_box.box(order, workspace, about, python, limit, hosting=hosting)
         box = container_box.without_volumes(box, volumes)
         progress("starting the container")
         container, warnings = await self._start(box, order)
@@ -188,7 +185,7 @@ class ContainerType:
         pid, start = int(state["pid"]), int(state["start"])
         if not tree.alive(pid, start):
             raise HandLost("its container is gone")
-        hand = await LimitedHand.limited(
+        hand = await self.hand.limited(
             folder,
             self._pulse,
             group=_group(pid),
@@ -203,16 +200,24 @@ class ContainerType:
             raise
         return hand
 
+    def hosting(self, order: Order) -> Hosting | None:
+        """What runs a hand's tools; None for its supervisor."""
+        return None
+
     async def reap(self, hand_id: str, folder: Path) -> int:
         """Remove the hand's container; with the engine away, kill what runs in it."""
         try:
             killed = await self._ask(self._clear, folder.resolve())  # noqa: ASYNC240 - it is ours
+            self.removed(folder)
         except (EngineGone, EngineRefused) as error:
             log.warning("container not removed yet", extra={"hand_id": hand_id, "why": str(error)})
             killed = await asyncio.to_thread(
                 tree.kill_marked, hand_mark.mark(folder), uids.anothers(folder)
             )
         return killed
+
+    def removed(self, folder: Path) -> None:
+        """The container of the hand in `folder` is no more."""
 
     async def left(self, hand_id: str, folder: Path) -> Mapping[str, Result]:
         """What its supervisor wrote down when it ended by itself."""
@@ -261,7 +266,7 @@ class ContainerType:
         ends, look = loop.time() + _READY_LIMIT, loop.time() + _LOOK
         while loop.time() < ends:
             try:
-                return await LimitedHand.limited(
+                return await self.hand.limited(
                     folder, self._pulse, group=Group(), memory_bytes=box.memory or 0
                 )
             except NoSocket as error:

@@ -1,8 +1,9 @@
 """What a container of a hand is: its user, places, environment and limits, and what it lacks."""
 
 import hashlib
+import json
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -46,10 +47,22 @@ class _User:
         return self.mode == "host"
 
 
-def check_limits(order: Order, about: About) -> None:
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """What runs a hand's tools in its container, where that is not its supervisor itself."""
+
+    command: Sequence[str]
+    readable: Mapping[Path, str]
+    """What that needs of the machine, and where it is seen."""
+    memory: int
+    """Bytes the hand may take when no limit is asked for."""
+
+
+def check_limits(order: Order, about: About, hosting: Hosting | None = None) -> None:
     """Raises LIMIT_NOT_ENFORCEABLE or INVALID_FIELD for what cannot be asked here."""
     kept = common.LEAST.keys() - set(cannot(about))
-    common.check_limits(order, kept, "the engine and this daemon may not set them", MEMORY)
+    why = "the engine and this daemon may not set them"
+    common.check_limits(order, kept, why, _memory(hosting))
 
 
 def cannot(about: About) -> list[str]:
@@ -59,7 +72,13 @@ def cannot(about: About) -> list[str]:
 
 
 def box(
-    order: Order, workspace: Bound | None, about: About, python: Path, start_limit: float
+    order: Order,
+    workspace: Bound | None,
+    about: About,
+    python: Path,
+    start_limit: float,
+    *,
+    hosting: Hosting | None = None,
 ) -> tuple[Box, list[str]]:
     """The container of a hand, whose folder is made ready for it; and what it does not keep."""
     user = _user(order, workspace, about)
@@ -70,6 +89,7 @@ def box(
         *common.terms(order, start_limit),
         *egress.ARGUMENTS,
         *(["--sealed"] if os.geteuid() == 0 else []),
+        *(["--host", json.dumps(hosting.command)] if hosting else []),
     ]
     # By bash, so that an image without it is known at once; and what goes wrong is written down.
     log = f"{inside['folder']}/supervisor.log"
@@ -95,9 +115,10 @@ def box(
             files / "home": (inside["home"], True),
             **({files / "tmp": (inside["tmp"], True)} if files != order.folder else {}),
             python: (container_python.PLACE, False),
+            **(_readable(hosting) if hosting else {}),
             **_named(folder, user),
         },
-        memory=_limit(order, "memory_bytes", MEMORY, about),
+        memory=_limit(order, "memory_bytes", _memory(hosting), about),
         processes=_limit(order, "processes", PROCESSES, about),
         cpus=min(limits["cpus"], os.cpu_count() or 1) if "cpus" in limits else None,
         scratch=_SCRATCH if files == order.folder else 0,
@@ -145,6 +166,14 @@ def _named(folder: Path, user: _User) -> dict[Path, tuple[str, bool]]:
         path.chmod(0o644)
         places[path] = (f"/etc/{name}", False)
     return places
+
+
+def _readable(hosting: Hosting) -> dict[Path, tuple[str, bool]]:
+    return {path: (place, False) for path, place in hosting.readable.items()}
+
+
+def _memory(hosting: Hosting | None) -> int:
+    return hosting.memory if hosting else MEMORY
 
 
 def _limit(order: Order, name: str, usual: int, about: About) -> int | None:

@@ -24,6 +24,7 @@ from hands.isolation import seccomp
 
 PLACE = "/opt/carpal"
 """Where hands see it."""
+_LOADER = (f"{PLACE}/lib/loader", "--library-path", f"{PLACE}/lib")
 _FILTER = "filter"
 """Of system calls: on top of what the engine refuses, which with older ones lets io_uring pass."""
 _OURS = Path(__file__).resolve().parents[1]
@@ -33,9 +34,7 @@ _LEFT_OUT = {
 }
 _LIMIT = 60.0
 """Seconds for the interpreter to say what it loads; it takes a fifth of one."""
-_UNUSED = re.compile(
-    "test|tkinter|_xx|sqlite|_ssl|_crypt|_hashlib|nis|readline|curses|dbm|_uuid|_decimal|ossaudio"
-)
+_UNUSED = re.compile("test|tkinter|_xx|sqlite|_crypt|nis|readline|curses|dbm|ossaudio")
 """Extension modules that bring libraries along and that nothing inside a hand needs."""
 _LOOK = """
 import ctypes, importlib, os, sys
@@ -44,20 +43,30 @@ for name in sys.argv[1:]:
     except ImportError: pass
 class Info(ctypes.Structure):
     _fields_ = [("address", ctypes.c_void_p), ("name", ctypes.c_char_p)]
+for name in ("gcc_s.so.1", "stdc++.so.6", "dl.so.2", "pthread.so.0", "rt.so.1", "util.so.1"):
+    try: ctypes.CDLL("lib" + name)
+    except OSError: pass
 found = []
 note = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Info), ctypes.c_size_t, ctypes.c_void_p)
 note = note(lambda info, _size, _data: found.append(info[0].name) or 0)
 ctypes.CDLL(None).dl_iterate_phdr(note, None)
 print(os.readlink("/proc/self/exe"), *filter(os.path.exists, map(os.fsdecode, found)), sep="\\n")
 """
-"""Loads extension modules, and so every library that any of them needs; names those as linked."""
+"""Loads extension modules, and so every library that any of them needs, and those that packages
+from elsewhere may count on; names them as linked."""
 
 
 def command(options: Iterable[str]) -> list[str]:
     """How a hand starts its supervisor with what is at PLACE."""
     python = [f"{PLACE}/bin/python3", "-I", "-S", f"{PLACE}/hands/supervisor.py", *options]
     python += ["--filter", f"{PLACE}/{_FILTER}"]
-    return [f"{PLACE}/lib/loader", "--library-path", f"{PLACE}/lib", *python]
+    return [*_LOADER, *python]
+
+
+def hosting(packages: Iterable[str], program: str, arguments: Iterable[str]) -> list[str]:
+    """How a supervisor starts a `program` in Python that imports from these folders too."""
+    begin = f"import sys; sys.path += {list(packages)!r}; {program}"
+    return [*_LOADER, f"{PLACE}/bin/python3", "-I", "-S", "-c", begin, *arguments]
 
 
 def bring(below: Path) -> Path:
@@ -79,7 +88,7 @@ def bring(below: Path) -> Path:
 
 def _key() -> str:
     digest = hashlib.sha256(f"{sys.version} {sys.base_prefix}".encode() + _filter())
-    for path in _our_files():
+    for path in (Path(__file__), *_our_files()):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:24]
 

@@ -1,25 +1,28 @@
-"""The MCP hand: any MCP server, in a sandbox of its own, or one that is reached by the forwarder.
+"""The MCP hand: any MCP server, in a sandbox or a container of its own, or by the forwarder.
 
-What runs in the sandbox is `hands/mcp/`, which the daemon does not import but for what reads a
+What runs in there is `hands/mcp/`, which the daemon does not import but for what reads a
 listing. The server's tools are the hand's: told once, checked here, and the same for its life.
 """
 
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from carpal import extras
 from carpal.errors import invalid
-from hands.builtin import common, egress
+from hands.builtin import common, egress, noted
+from hands.builtin.plugin import PluginHand
 from hands.builtin.sandboxed import NAMESPACES, Kind, SandboxedType
 from hands.builtin.supervised import PULSE, Pulse
 from hands.contract import (
     LISTS_TOOLS,
     Description,
+    HandLost,
+    Health,
     Order,
     Provisioned,
     ProvisionFailed,
@@ -29,6 +32,9 @@ from hands.contract import (
 from hands.inside.history import KEPT
 from hands.mcp.listing import LISTED_MAX, checked
 
+if TYPE_CHECKING:
+    from hands.builtin.container_hosted import HostedContainers
+
 _TEXT = {"type": "string", "minLength": 1}
 _CONFIG_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -37,12 +43,17 @@ _CONFIG_SCHEMA: dict[str, Any] = {
             "type": "array",
             "items": _TEXT,
             "minItems": 1,
-            "description": "The server's program, as the sandbox has it, and its arguments.",
+            "description": "The server's program, as its sandbox or image has it, and arguments.",
         },
         "url": {
             **_TEXT,
             "description": "In its place, a server's address; `egress` must allow it.",
         },
+        "image": {
+            **common.IMAGE,
+            "description": f"Run it in a container. {common.IMAGE['description']}",
+        },
+        "runtime": common.RUNTIME,
         "env": {**common.ENV, "description": "All that the server gets, besides the usual."},
         "workspace": common.WORKSPACE,
         "egress": egress.SCHEMA,
@@ -71,36 +82,79 @@ def unready() -> str:
 class McpType(SandboxedType):
     """Hands that are MCP servers."""
 
-    def __init__(self, pulse: Pulse = PULSE) -> None:
-        """`pulse`: how a supervisor that hangs is noticed."""
-        super().__init__(
-            Kind(
-                Description(
-                    type="mcp",
-                    description="An MCP server, in a sandbox of its own.",
-                    tools=(),
-                    config_schema=_CONFIG_SCHEMA,
-                    capabilities=("adopt", "isolated", LISTS_TOOLS),
-                ),
-                target="hands.mcp.hand:Mcp",
-                defaults={"memory_bytes": _MEMORY},
-                least=_LEAST,
-                unready=unready,
-                provision_limit=_MAKING,
-                listed=_listed,
-            ),
-            pulse,
-        )
+    def __init__(
+        self,
+        pulse: Pulse = PULSE,
+        *,
+        engine: str | None = None,
+        pythons: Path | None = None,
+    ) -> None:
+        """`pulse`: how a supervisor that hangs is noticed; the others as of the container type."""
+        super().__init__(_KIND, pulse)
+        self._engine = engine
+        self._pythons = pythons
+        self._made: HostedContainers | None = None
+
+    async def probe(self) -> Health:
+        """Ready where a sandbox can be made; or a container, if nothing else."""
+        health = await super().probe()
+        if not health.broken:
+            return health
+        try:
+            boxed = await self._containers.probe()
+        except ProvisionFailed:
+            return health
+        return boxed if boxed.ready else health
 
     async def provision(self, order: Order, progress: Callable[[str], None]) -> Provisioned:
         """As every such type; its config names one server. Raises INVALID_FIELD for another."""
-        given = [name for name in ("command", "url") if name in order.config]
+        config = order.config
+        given = [name for name in ("command", "url") if name in config]
         if len(given) != 1:
             raise invalid("config.command", "say a server's command, or its url, and not both")
-        url = order.config.get("url")
+        url = config.get("url")
         if isinstance(url, str) and not url.startswith(("http://", "https://")):
             raise invalid("config.url", "is no http:// or https:// address")
+        if url and "image" in config:
+            raise invalid("config.image", "is of a server with a command: who has a url runs none")
+        if "runtime" in config and "image" not in config:
+            raise invalid("config.runtime", "is a container's: say its image too")
+        if config.get(NAMESPACES) and "image" in config:
+            raise invalid(f"config.{NAMESPACES}", "cannot be in a container, whose filter stays")
+        if "image" in config:
+            return await self._containers.provision(order, progress)
         return await super().provision(order, progress)
+
+    async def adopt(self, hand_id: str, folder: Path, state: Mapping[str, Any]) -> PluginHand:
+        """Connect to the very supervisor that was started, in whichever it was."""
+        if "container" in state:
+            if not _has_containers():
+                raise HandLost(f"it is in a container: {extras.how('container')}")
+            return await self._containers.adopt(hand_id, folder, state)
+        return await super().adopt(hand_id, folder, state)
+
+    async def reap(self, hand_id: str, folder: Path) -> int:
+        """Kill what is left of it, and remove its container if it had one."""
+        if noted.holds(folder) and _has_containers():
+            return await self._containers.reap(hand_id, folder)
+        return await super().reap(hand_id, folder)
+
+    @property
+    def _containers(self) -> "HostedContainers":
+        """What makes those in containers. Raises ProvisionFailed where its package is missing."""
+        if not _has_containers():
+            raise ProvisionFailed("the package docker is not installed", extras.how("container"))
+        # Not before: who has no such hands need not have the package.
+        from hands.builtin.container_hosted import HostedContainers
+
+        if self._made is None:
+            engine, pythons = self._engine, self._pythons
+            self._made = HostedContainers(_KIND, self._pulse, engine=engine, pythons=pythons)
+        return self._made
+
+
+def _has_containers() -> bool:
+    return find_spec("docker") is not None
 
 
 def _listed(folder: Path, made: Result) -> Sequence[Tool]:
@@ -129,3 +183,20 @@ def _read(folder: Path, digest: bytes) -> bytes:
     if len(data) > LISTED_MAX or hashlib.sha256(data).digest() != digest:
         raise ValueError("the listing is too large, or another")
     return data
+
+
+_KIND = Kind(
+    Description(
+        type="mcp",
+        description="An MCP server, in a sandbox or a container of its own.",
+        tools=(),
+        config_schema=_CONFIG_SCHEMA,
+        capabilities=("adopt", "isolated", LISTS_TOOLS),
+    ),
+    target="hands.mcp.hand:Mcp",
+    defaults={"memory_bytes": _MEMORY},
+    least=_LEAST,
+    unready=unready,
+    provision_limit=_MAKING,
+    listed=_listed,
+)

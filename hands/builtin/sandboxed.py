@@ -71,6 +71,14 @@ class Kind:
     """A hand's own tools, of what making it gave. Raises ProvisionFailed."""
 
 
+def check_least(kind: Kind, order: Order) -> None:
+    """Raises INVALID_FIELD for a limit below what a hand needs."""
+    for name, least in kind.least.items():
+        if order.limits.get(name, least) < least:
+            type_name = kind.description.type
+            raise invalid(f"limits.{name}", f"must be at least {least:g} for a {type_name} hand")
+
+
 class SandboxedType:
     """Makes hands of one kind."""
 
@@ -111,10 +119,7 @@ class SandboxedType:
         common.checked(self._kind.description.config_schema, order)
         kept = self._sandboxes.enforceable()
         common.check_limits(order, kept, "the daemon may not set them")
-        for name, least in self._kind.least.items():
-            if order.limits.get(name, least) < least:
-                kind = self._kind.description.type
-                raise invalid(f"limits.{name}", f"must be at least {least:g} for a {kind} hand")
+        check_least(self._kind, order)
         allowed = egress.rules(order.config)
         workspace = bound(order)
         progress("making the sandbox")

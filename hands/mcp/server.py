@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -182,7 +183,7 @@ class Server:
         server = StdioServerParameters(
             command=program,
             args=arguments,
-            env={name: text for name, text in os.environ.items() if name not in _OURS},
+            env=_environment(),
             encoding_error_handler="replace",
         )
         with self._standard_error() as written:
@@ -220,6 +221,13 @@ class Server:
         if lines:
             why += "; the last that it wrote on its standard error:\n" + "\n".join(lines)
         return why
+
+
+def _environment() -> dict[str, str]:
+    """What the server gets: all of ours that is no matter of this very process."""
+    # A Python that hears of none of these was started without; then they are an image's.
+    ours = () if sys.flags.isolated else _OURS
+    return {name: text for name, text in os.environ.items() if name not in ours}
 
 
 async def _first(*waited: asyncio.Future[Any]) -> None:

@@ -1,10 +1,10 @@
 """A daemon's hand service in a process of its own, to be killed: requests in, replies out.
 
 `python -m tests.hands.daemon_child STATE`; each message is four bytes of
-length and a protobuf. With CARPAL_TEST_ENGINE, an engine's address, there are container hands too;
-with CARPAL_TEST_SOCKET, as NAME=PATH, hands of the server there; with CARPAL_TEST_PLUGIN, as
-NAME=MODULE:CLASS, those of that class; with CARPAL_TEST_BENCH, a folder, those of
-`tests/hands/bench_type.py`.
+length and a protobuf. With CARPAL_TEST_ENGINE, an engine's address, there are container and MCP
+hands too; with CARPAL_TEST_SOCKET, as NAME=PATH, hands of the server there; with
+CARPAL_TEST_PLUGIN, as NAME=MODULE:CLASS, those of that class; with CARPAL_TEST_BENCH, a
+folder, those of `tests/hands/bench_type.py`.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from carpal.v1 import orchestrator_pb2 as pb
 from hands.builtin.container import ContainerType
+from hands.builtin.mcp import McpType
 from hands.builtin.plugin import PluginType
 from hands.builtin.socket import SocketType
 from hands.contract import HandType
@@ -35,7 +36,9 @@ async def main(state: Path) -> None:
             os.write(1, struct.pack(">I", len(data)) + data)
 
     engine = os.environ.get("CARPAL_TEST_ENGINE")
-    more: dict[str, HandType] = {"container": ContainerType(engine)} if engine else {}
+    more: dict[str, HandType] = {}
+    if engine:
+        more = {"container": ContainerType(engine), "mcp": McpType(engine=engine)}
     name, _, path = os.environ.get("CARPAL_TEST_SOCKET", "").partition("=")
     if name:
         more[name] = SocketType(name, Path(path))

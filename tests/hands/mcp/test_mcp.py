@@ -15,8 +15,7 @@ from carpal.errors import CarpalError
 from carpal.hand_mark import mark
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
-from hands.builtin.mcp import McpType
-from tests.hands.mcp.conftest import SERVER, Servers
+from tests.hands.mcp.conftest import SERVER, Servers, in_both
 from tests.hands.place import PATIENCE, open_place, until
 
 
@@ -26,6 +25,7 @@ async def failed(servers: Servers, *arguments: str, **config: object) -> CarpalE
     return raised.value
 
 
+@in_both
 async def test_a_servers_tools_are_the_hands_and_its_answers_their_results(
     servers: Servers,
 ) -> None:
@@ -40,6 +40,7 @@ async def test_a_servers_tools_are_the_hands_and_its_answers_their_results(
     assert await servers.place.release(hand)
 
 
+@in_both
 async def test_text_pictures_and_what_no_result_can_hold_are_each_in_the_result(
     servers: Servers,
 ) -> None:
@@ -58,6 +59,7 @@ async def test_text_pictures_and_what_no_result_can_hold_are_each_in_the_result(
     assert (failure.outcome, bool(failure.content)) == (pb.OUTCOME_ERROR, True)
 
 
+@in_both
 @pytest.mark.parametrize(("mode", "tool"), [("well", "asks"), ("named", "plain")])
 async def test_a_server_that_asks_for_a_person_a_model_or_folders_is_told_that_there_is_none(
     servers: Servers, mode: str, tool: str
@@ -70,6 +72,7 @@ async def test_a_server_that_asks_for_a_person_a_model_or_folders_is_told_that_t
     assert [each.partition(":")[0] for each in told[:3]] == ["refused"] * 3, told
 
 
+@in_both
 async def test_a_huge_text_is_cut_in_its_middle_as_all_output_is(servers: Servers) -> None:
     hand = await servers.hand()
     steps = await servers.place.steps(servers.place.request(hand, "many", size=3_000_000))
@@ -80,6 +83,7 @@ async def test_a_huge_text_is_cut_in_its_middle_as_all_output_is(servers: Server
     assert result.output_bytes == 3_000_008
 
 
+@in_both
 async def test_progress_is_output_and_a_cancel_reaches_the_server(servers: Servers) -> None:
     hand = await servers.hand()
     call = servers.place.begin(servers.place.request(hand, "slow"))
@@ -92,6 +96,7 @@ async def test_progress_is_output_and_a_cancel_reaches_the_server(servers: Serve
     assert (await servers.place.run(hand, "add", a=1, b=1)).content == "2", "the hand goes on"
 
 
+@in_both
 async def test_a_call_beyond_its_time_is_stopped_and_the_server_goes_on(servers: Servers) -> None:
     hand = await servers.hand()
     result = await servers.place.run(hand, "slow", limit=1)
@@ -99,6 +104,7 @@ async def test_a_call_beyond_its_time_is_stopped_and_the_server_goes_on(servers:
     assert (await servers.place.run(hand, "add", a=1, b=1)).content == "2"
 
 
+@in_both
 async def test_a_server_that_dies_in_a_call_is_one_lost_hand_and_the_next_is_another(
     servers: Servers,
 ) -> None:
@@ -112,6 +118,7 @@ async def test_a_server_that_dies_in_a_call_is_one_lost_hand_and_the_next_is_ano
     assert (await servers.place.run(again, "add", a=3, b=3)).content == "6"
 
 
+@in_both
 async def test_a_server_that_is_killed_between_calls_is_said_to_be_gone_by_the_next(
     servers: Servers,
 ) -> None:
@@ -134,6 +141,7 @@ def _servers(marked: str) -> list[int]:
     return found
 
 
+@in_both
 async def test_a_server_has_the_environment_that_it_was_given_and_nothing_of_the_daemons(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,10 +151,12 @@ async def test_a_server_has_the_environment_that_it_was_given_and_nothing_of_the
     seen = json.loads((await servers.place.run(hand, "env")).content)
     assert seen["TOKEN_FILE"] == "/workspace/token"
     assert seen["LANG"] == "C.UTF-8"
-    assert not {"A_SECRET_OF_THE_DAEMON", "PYTHONPATH"} & seen.keys()
+    assert "A_SECRET_OF_THE_DAEMON" not in seen
+    assert bool(servers.image) is ("PYTHONPATH" in seen), "what was given, and none of the host's"
     assert "TOKEN_FILE" not in (await servers.place.run(other, "env")).content
 
 
+@in_both
 async def test_tools_that_change_are_said_also_by_a_server_of_before(servers: Servers) -> None:
     hand = await servers.hand("named")
     first = await servers.place.run(hand, "plain")
@@ -154,6 +164,7 @@ async def test_tools_that_change_are_said_also_by_a_server_of_before(servers: Se
     assert f"{first.content}\n{second.content}".count("its tools have changed") == 1
 
 
+@in_both
 async def test_tools_that_change_are_said_and_the_hand_keeps_its_own(servers: Servers) -> None:
     hand = await servers.hand()
     first = await servers.place.run(hand, "grow")
@@ -165,12 +176,13 @@ async def test_tools_that_change_are_said_and_the_hand_keeps_its_own(servers: Se
     assert raised.value.reason is Reason.TOOL_NOT_FOUND
 
 
+@in_both
 async def test_a_hand_goes_on_with_its_tools_through_a_restart_of_the_daemon(
-    tmp_path: Path, servers: Servers
+    servers: Servers,
 ) -> None:
     request = servers.order()
-    other = tmp_path / "other"
-    kind = McpType()
+    other = servers.folder / "other"
+    kind = servers.kind
     async with open_place(other, more={"mcp": kind}, end=False) as place:
         made = await place.provision(request)
     async with open_place(other, more={"mcp": kind}) as place:
@@ -179,6 +191,7 @@ async def test_a_hand_goes_on_with_its_tools_through_a_restart_of_the_daemon(
         await place.release(request.hand_id)
 
 
+@in_both
 async def test_names_that_no_model_could_be_told_are_told_by_others_and_the_rest_left_out(
     servers: Servers,
 ) -> None:
@@ -194,11 +207,13 @@ async def test_names_that_no_model_could_be_told_are_told_by_others_and_the_rest
     assert (await servers.place.run(hand, names[3])).content.startswith(f"called {'x' * 100}")
 
 
+@in_both
 async def test_a_server_that_writes_what_is_no_message_works_all_the_same(servers: Servers) -> None:
     hand = await servers.hand("rubbish")
     assert (await servers.place.run(hand, "add", a=1, b=2)).content == "3"
 
 
+@in_both
 async def test_a_server_that_does_not_start_is_refused_with_its_last_words(
     servers: Servers,
 ) -> None:
