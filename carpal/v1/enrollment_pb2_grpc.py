@@ -60,47 +60,25 @@ class EnrollmentServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Enroll(self, request, context):
-        """Turn a one-use token into a certificate. The token's secret is never
-        sent: `proof` is an HMAC under it.
-        Callers: anyone with the token's secret; no certificate needed.
-        Idempotent: by token_id and certificate request: the same request again,
-        within the token's life, is the first answer.
-        token unknown, expired, revoked or used, or proof wrong → PERMISSION_DENIED TOKEN_REFUSED → ask for a new token
-        certificate request malformed or not self-signed → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
-        vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; the same request gets its first answer, if the token was spent for it
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Renew(self, request, context):
-        """Renew a certificate by proof that the old key is still held.
-        Callers: anyone who holds the key of a certificate the vault issued.
-        Idempotent: by certificate request.
-        proof wrong, certificate revoked or too old → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
-        vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; the old certificate stays
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Diagnose(self, request, context):
-        """Say why a certificate is refused, which TLS never does.
-        Callers: anyone who holds the certificate's key.
-        Idempotent: reads only.
-        not a certificate, or proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Retire(self, request, context):
-        """A daemon revokes itself, when it is uninstalled.
-        Callers: anyone who holds the certificate's key.
-        Idempotent: retiring twice is the first answer.
-        proof wrong → PERMISSION_DENIED RENEWAL_REFUSED → ask an operator to revoke
-        vault unreachable → UNAVAILABLE VAULT_UNAVAILABLE → retry; unknown whether it was revoked
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

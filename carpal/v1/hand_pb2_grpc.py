@@ -110,190 +110,85 @@ class HandServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Describe(self, request, context):
-        """What this server can provision: types, tools, schemas, capabilities.
-        Callers: brain (a plugin's own server: the daemon, by its socket).
-        Idempotent: reads only.
-        none beyond the common ones
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Probe(self, request, context):
-        """Whether a type can provision now: ready, starting, or broken with why.
-        Callers: brain.
-        Idempotent: reads only.
-        no such type → NOT_FOUND HAND_TYPE_NOT_FOUND → read Describe
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Provision(self, request, context):
-        """Make a hand: progress messages, then one result.
-        Callers: brain, as driver of the session.
-        Idempotent: by hand_id and content; again answers the first result.
-        no such type → NOT_FOUND HAND_TYPE_NOT_FOUND → read Describe
-        the id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
-        the id was released or lost → FAILED_PRECONDITION HAND_GONE → provision another
-        daemon at capacity, or draining → RESOURCE_EXHAUSTED AT_CAPACITY → place it elsewhere
-        brain draining → UNAVAILABLE DAEMON_NOT_LINKED → ask again on the daemon's next link
-        a limit that cannot be enforced → FAILED_PRECONDITION LIMIT_NOT_ENFORCEABLE → leave the limit out, or use a machine that can keep it
-        owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → not retry
-        owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
-        a mount does not exist → NOT_FOUND MOUNT_NOT_FOUND → correct it
-        the environment failed to start → INTERNAL PROVISION_FAILED → read the message; try once more
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Claim(self, request, context):
-        """A new driver raises the session's epoch at the hand and learns the state
-        of calls. Starts none.
-        Callers: brain, as driver.
-        Idempotent: by epoch.
-        no such hand → NOT_FOUND HAND_NOT_FOUND → treat its calls as lost
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Execute(self, request, context):
-        """Run a tool: output chunks, then one terminal result. The same call_id
-        again re-attaches from `output_offset`, or replays; it never runs twice.
-        Output is kept, within bounds, until the result is acknowledged; what is
-        left out is counted in the chunk after it.
-        Callers: brain, as driver.
-        Idempotent: by call_id and content.
-        no such hand → NOT_FOUND HAND_NOT_FOUND → treat the call as lost
-        no such tool → NOT_FOUND TOOL_NOT_FOUND → tell the model
-        input does not fit the tool's schema → INVALID_ARGUMENT INPUT_INVALID → tell the model
-        call_id exists with other content → ALREADY_EXISTS ID_REUSED → not retry
-        owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → tell the model; it did not run
-        owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the model; it did not run
-        call_id was cancelled before it came → FAILED_PRECONDITION CALL_CANCELLED → settle it as cancelled
-        a person has control of the hand → held, not an error → wait
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Acknowledge(self, request, context):
-        """The result is in the log: output may be freed. The id, its input digest
-        and outcome stay until release.
-        Callers: brain, as driver.
-        Idempotent: by call_id.
-        no such hand → NOT_FOUND HAND_NOT_FOUND → nothing is left to free
-        a call has no result yet → FAILED_PRECONDITION CALL_RUNNING → wait for its result
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Cancel(self, request, context):
-        """Stop a call: TERM, grace, KILL, the whole tree. On an id never seen it
-        leaves a tombstone, so that a late Execute is refused.
-        Callers: brain, as driver.
-        Idempotent: by call_id; on a finished call it changes nothing.
-        no such hand → NOT_FOUND HAND_NOT_FOUND → treat the call as lost
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Transfer(self, request, context):
-        """Give a hand to another session of the workspace, or share it.
-        Callers: brain, as driver of the giver.
-        Idempotent: by transfer_id and content.
-        no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
-        taker is in another workspace → PERMISSION_DENIED POLICY_FORBIDS → not retry
-        transfer_id exists with other content → ALREADY_EXISTS ID_REUSED → not retry
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Release(self, request, context):
-        """End one session's share; the last one ends the hand and leaves nothing.
-        Callers: brain, as driver.
-        Idempotent: releasing what is gone succeeds.
-        none beyond the common ones
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Events(self, request, context):
-        """What hands say unasked: all that is journaled and not acknowledged, oldest
-        first. When there is nothing it waits for some time, and the answer may end
-        without any: ask again, with what is acknowledged.
-        Callers: brain.
-        Idempotent: reads; `acknowledged` frees, and an event freed before is passed over.
-        no such hand → NOT_FOUND HAND_NOT_FOUND → stop
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Tunnel(self, request_iterator, context):
-        """A person inside the hand: a shell, a copy, a forwarded port. With `take`
-        the hand's calls that have not begun wait until it ends. It ends with its
-        link, and all that it started in the hand with it.
-        Callers: brain, on behalf of an operator named in the first message.
-        Idempotent: no; a cut tunnel is opened anew.
-        owner's policy forbids it → PERMISSION_DENIED POLICY_FORBIDS → ask the machine's owner
-        owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
-        no such hand of that session → NOT_FOUND HAND_NOT_FOUND → not retry
-        the hand was lost → FAILED_PRECONDITION HAND_GONE → not retry
-        its type cannot, or its daemon is too old → UNIMPLEMENTED NOT_BUILT → not retry
-        another person has control of it → FAILED_PRECONDITION HAND_TAKEN → ask them to leave, or enter beside them
-        as many tunnels as the daemon holds → RESOURCE_EXHAUSTED AT_CAPACITY → end one
-        relay: the daemon's link ended meanwhile → UNAVAILABLE DAEMON_NOT_LINKED → open another
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Save(self, request, context):
-        """Save a hand's workspace as a blob, after the calls before; a `tar:` mount
-        restores it. What could not be restored is left out, and counted in the
-        attachment's name.
-        Callers: brain, as driver.
-        Idempotent: by save_id, until the hand is released; again answers the first result.
-        no such hand → NOT_FOUND HAND_NOT_FOUND → not retry
-        the hand was lost → FAILED_PRECONDITION HAND_GONE → not retry
-        the type cannot → UNIMPLEMENTED NOT_BUILT → not retry
-        owner's policy forbids it, or what is in it → PERMISSION_DENIED POLICY_FORBIDS → not retry
-        owner's audit cannot be written → RESOURCE_EXHAUSTED AUDIT_NOT_WRITTEN → tell the machine's owner
-        too large, or the hand does not give it → INTERNAL SAVE_FAILED → read the message
-        any condition of Orchestrator.WriteBlob → as there → as there
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResetUnit(self, request, context):
-        """Bring a unit to the state in which each hand finds it. A daemon asks it of
-        the server of a type that claims `units`: before it provisions with the
-        unit's id, and once the hand that had it ended. It has a minute, after which
-        the daemon leaves off; a unit whose reset fails is given to no hand until the
-        machine's owner clears it, and is shown with the message.
-        Callers: brain, which no daemon answers (a plugin's own server: the daemon, by its socket).
-        Idempotent: again is no error, also while one that was left still goes on.
-        no such unit → INVALID_ARGUMENT INVALID_FIELD → name it in Describe
-        it cannot be reset → INTERNAL PROVISION_FAILED → mend the unit, and clear it
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListHands(self, request, context):
-        """Inventory, for reconciliation.
-        Callers: brain.
-        Idempotent: reads only.
-        none beyond the common ones
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

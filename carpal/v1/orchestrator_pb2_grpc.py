@@ -100,157 +100,73 @@ class OrchestratorServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Wake(self, request, context):
-        """Give a session something to do: an append that carries a wake.
-        Callers: operator, brain.
-        Idempotent: by event id.
-        any condition of Session.EmitEvent → as there → as there
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Connect(self, request_iterator, context):
-        """The control stream, one per daemon, opened by the daemon: hello, then
-        welcome, then coalesced frames both ways, ≤ 256 KiB each.
-        Callers: daemon, under its own name.
-        Idempotent: a newer link of the same daemon supersedes the older.
-        first message is not hello, or a second hello → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
-        hello does not come within 5 s → UNAVAILABLE LINK_SILENT → dial again with backoff
-        hello names another daemon than the certificate → PERMISSION_DENIED NAME_MISMATCH → use its own name
-        hello's nonce is not of 16 to 64 bytes → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
-        hello has an id or a version beyond 256 characters, or more than 64 labels or such a long one → INVALID_ARGUMENT INVALID_FIELD → fix the daemon
-        no contract version in common → FAILED_PRECONDITION VERSION_UNSUPPORTED → upgrade the older end
-        a newer link of this daemon came → ABORTED LINK_SUPERSEDED → stop; the newer one serves
-        daemon is quarantined, or another machine of its name is linked → PERMISSION_DENIED DAEMON_QUARANTINED → ask an operator
-        no heartbeat in time → UNAVAILABLE LINK_SILENT → dial again with backoff
-        a message that this state does not allow, or a request or reply that comes twice → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
-        an answer that ends without what was asked for, or is another request's → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
-        a frame that is no message of this contract → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Attach(self, request_iterator, context):
-        """One call's large output, and its result, on a stream of its own, opened
-        by the daemon on the same connection, so that a slow reader delays nothing
-        else. The brain answers the open with the offset to send from. It ends the
-        stream once it has the result, or nobody reads any more.
-        Callers: daemon, for the calls of its own link.
-        Idempotent: a newer stream of the same call takes the older one's place,
-        and goes on from what was read.
-        first message is not open, or a second open → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
-        a frame that is no message of this contract → INVALID_ARGUMENT LINK_VIOLATION → fix the daemon
-        open does not come within 5 s → UNAVAILABLE LINK_SILENT → open it again with backoff
-        no such call on this daemon's newest link here, by request, call and epoch → NOT_FOUND CALL_NOT_FOUND → keep output and result in the spool
-        any other end before the result is read → as there → open it again with backoff, while the link lasts
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """What a session is doing now: deltas and output; best effort, never
-        stored. Relayed once from the brain that drives the session.
-        Callers: operator (its workspace), brain.
-        Idempotent: reads only.
-        no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
-        nobody drives it → the stream waits → tail the log meanwhile
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListDaemons(self, request, context):
-        """The workspace's daemons, linked here or at another brain.
-        Callers: operator, brain.
-        Idempotent: reads only.
-        none beyond the common ones
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetDaemon(self, request, context):
-        """One of them, asked now: what it offers and how that stands, and its hands.
-        Callers: operator (its workspace), brain (one hop, to the brain that holds the link).
-        Idempotent: reads only.
-        no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
-        it does not answer in 5 s, or is not linked → what is known of it, and `unanswered` says why
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListHands(self, request, context):
-        """The hands of the workspace's linked daemons.
-        Callers: operator, brain.
-        Idempotent: reads only.
-        a daemon does not answer in 5 s → its entry is left out and named → ask again
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DrainDaemon(self, request, context):
-        """Stop new hands on a daemon; running ones go on, and so does its link. The
-        daemon keeps it, through restarts, until it is lifted.
-        Callers: operator (its workspace), brain (one hop, to the brain that holds the link).
-        Idempotent: draining twice is the first answer.
-        no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
-        daemon not linked, or not where the asking brain thought → UNAVAILABLE DAEMON_NOT_LINKED → wait for it to connect
-        daemon too old to know of it → UNIMPLEMENTED NOT_BUILT → stop it on its machine
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def QuarantineDaemon(self, request, context):
-        """Refuse a daemon's links, at every brain, until lifted: a taken-over
-        machine. Lifting also lets a machine in that was refused as a clone.
-        Callers: operator.
-        Idempotent: by daemon and state.
-        no such daemon → NOT_FOUND DAEMON_NOT_FOUND → check the name
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Enter(self, request_iterator, context):
-        """A person enters a hand of a session: a shell, a copy, a forwarded port. The
-        session's log has `hand.entered` before anything is passed on, and
-        `hand.left` once it is over, however it ends.
-        Callers: operator (its workspace).
-        Idempotent: no; one that is cut is opened anew.
-        first message is not open, or a second open → INVALID_ARGUMENT INVALID_FIELD → correct the client
-        no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
-        the session has no such live hand → NOT_FOUND HAND_NOT_FOUND → name one that it has
-        daemon not linked, or its link ended → UNAVAILABLE DAEMON_NOT_LINKED → wait for it to connect
-        any condition of Hand.Tunnel → as there → as there
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadBlob(self, request, context):
-        """Read a blob through the brain, since daemons do not reach sessiond.
-        Callers: daemon, for a session one of whose hands there mounts it, or whose
-        calls name it after a result attached it.
-        Idempotent: reads only.
-        neither, or gone → NOT_FOUND BLOB_NOT_FOUND → not retry
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WriteBlob(self, request_iterator, context):
-        """Write a blob through the brain.
-        Callers: daemon, for sessions that have a hand on it.
-        Idempotent: by digest; resume from the offset in the answer.
-        no such session with a hand there → NOT_FOUND SESSION_NOT_FOUND → not retry
-        any other condition of Session.PutBlob → as there → as there
-        bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

@@ -155,276 +155,139 @@ class SessionServicer:
     """Missing associated documentation comment in .proto file."""
 
     def CreateSession(self, request, context):
-        """Create a session, with its first events in the same transaction.
-        Callers: operator (its own workspace), brain.
-        Idempotent: by session_id and content.
-        the id exists with other content, or was deleted → ALREADY_EXISTS ID_REUSED → choose another id
-        an operator's event of a driver's type → PERMISSION_DENIED EPOCH_REQUIRED → not retry
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetSession(self, request, context):
-        """Read a session's state, and optionally the first slice of its log.
-        Callers: operator, brain, vault.
-        Idempotent: reads only.
-        no such session in the workspace → NOT_FOUND SESSION_NOT_FOUND → check the id
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSessions(self, request, context):
-        """List a workspace's sessions, newest first.
-        Callers: operator, brain.
-        Idempotent: reads only.
-        page token of another query → INVALID_ARGUMENT INVALID_FIELD → start from the first page
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateSession(self, request, context):
-        """Change title, metadata or labels; append `session.updated` with `data`, and a wake if asked.
-        Callers: operator, brain.
-        Idempotent: by event_id, as an append is.
-        no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
-        event_id was used for another change → ALREADY_EXISTS ID_REUSED → choose another id
-        session is archived → FAILED_PRECONDITION SESSION_ARCHIVED → not retry
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ArchiveSession(self, request, context):
-        """Close a session to appends and wakes; its log stays readable.
-        Callers: operator.
-        Idempotent: archiving twice is the first answer.
-        no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
-        a brain is driving it → FAILED_PRECONDITION LEASE_HELD → interrupt it first
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSession(self, request, context):
-        """Delete a session. A tombstone stays; bytes go when no fork needs them.
-        Callers: operator.
-        Idempotent: deleting what was deleted succeeds.
-        no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
-        a brain is driving it → FAILED_PRECONDITION LEASE_HELD → interrupt it first
-        retention holds it → FAILED_PRECONDITION SESSION_HELD → lift the hold
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EmitEvent(self, request, context):
-        """Append one event.
-        Callers: operator and vault (inbox types, without an epoch), brain.
-        Idempotent: by event id; the same id and content is the first answer.
-        no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
-        epoch below the lease's, or lease expired → FAILED_PRECONDITION STALE_EPOCH → stop driving
-        no epoch, and not an inbox type → PERMISSION_DENIED EPOCH_REQUIRED → not retry
-        id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
-        data over 1 MiB → INVALID_ARGUMENT EVENT_TOO_LARGE → put it in a blob
-        session is archived → FAILED_PRECONDITION SESSION_ARCHIVED → not retry
-        disk full → RESOURCE_EXHAUSTED STORE_FULL → retry with backoff
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Append(self, request_iterator, context):
-        """The fast path: pipelined frames of groups; one ack frame per commit. A group is
-        one session's events, all or nothing, committed in the order sent. After a
-        refusal that session's later groups of the same epoch on this stream are
-        refused too, so that nothing lands out of order; a higher epoch starts afresh.
-        Callers: brain; operator (inbox types only).
-        Idempotent: by event id, as EmitEvent; resend what was not acknowledged.
-        any condition of EmitEvent → as there → as there
-        an earlier group of the session was refused → ABORTED PRIOR_GROUP_REFUSED → handle the first refusal
-        a group over 4 MiB or 1,000 events → INVALID_ARGUMENT GROUP_TOO_LARGE → split it
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetEvents(self, request, context):
-        """Read a slice of a log; costs the slice, not the session.
-        Callers: operator, brain.
-        Idempotent: reads only.
-        no such session → NOT_FOUND SESSION_NOT_FOUND → check the id
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TailEvents(self, request, context):
-        """Replay from a position, then live; no gap, no repeat; no order between sessions.
-        Callers: operator, brain.
-        Idempotent: reads only; resume from the last position seen.
-        no such session, or deleted while tailed → NOT_FOUND SESSION_NOT_FOUND → stop
-        a cursor is beyond the head: a backup was restored → OUT_OF_RANGE POSITION_BEYOND_HEAD → read the log anew
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ForkSession(self, request, context):
-        """A new session that shares the source's prefix up to a position.
-        Callers: operator, brain.
-        Idempotent: by the new session_id and content.
-        no such source → NOT_FOUND SESSION_NOT_FOUND → check the id
-        position beyond the source's head → OUT_OF_RANGE POSITION_BEYOND_HEAD → read the head
-        the new id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ImportSession(self, request_iterator, context):
-        """Take in an exported log as it was: positions, times, sources, hashes. It is not
-        there until the last event is; then it is a session like any other, not woken.
-        Callers: operator (its own workspace).
-        Idempotent: by session_id and chain; events that are there already are skipped.
-        an event does not continue the chain → INVALID_ARGUMENT CHAIN_BROKEN → get a true export
-        the id exists with another chain → ALREADY_EXISTS ID_REUSED → choose another id
-        disk full → RESOURCE_EXHAUSTED STORE_FULL → retry with backoff
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RedactEvent(self, request, context):
-        """Erase one event's data, for every fork that shares it; keep who, when, why, its
-        digest and its hash. This one event alone: sessiond does not read data, so
-        it cannot tell what else holds what this said. Whoever calls it redacts as well
-        every later `agent.thread_context_compacted` whose `through` reaches the position,
-        and the `span.model_request_end` of each question with `purpose: compaction`
-        whose `covers` does, as `carpal session redact` does; docs/context.md says why.
-        Callers: operator.
-        Idempotent: redacting twice is the first answer.
-        no such session or position → NOT_FOUND SESSION_NOT_FOUND → check both
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AcquireLease(self, request, context):
-        """Take a lease; answer with a higher epoch and a signed ticket.
-        Callers: brain. `brain/<name>` only by that brain; `daemon/<name>` by
-        the brain that holds the daemon's newest link, with takeover.
-        Idempotent: no. Each success raises the epoch and fences the one before,
-        also for the same holder.
-        another holder's lease is live, no takeover → FAILED_PRECONDITION LEASE_HELD → wait for it, or take other work
-        no such session → NOT_FOUND SESSION_NOT_FOUND → drop it
-        session archived → FAILED_PRECONDITION SESSION_ARCHIVED → drop it
-        takeover of a session, or of another's brain name → PERMISSION_DENIED TAKEOVER_NOT_ALLOWED → not retry
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RenewLease(self, request, context):
-        """Extend leases by one term each; many in one call.
-        Callers: brain, for leases it holds.
-        Idempotent: yes; renewing twice is one term from the second.
-        over 1,000 leases → INVALID_ARGUMENT INVALID_FIELD → ask in several calls
-        epoch is not the newest, or expired → FAILED_PRECONDITION STALE_EPOCH → stop driving at once
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseLease(self, request, context):
-        """Give a lease up; for a session, say what was processed and when to wake.
-        Callers: brain, for leases it holds.
-        Idempotent: by epoch; releasing again is the first answer.
-        epoch is not the newest, or expired → FAILED_PRECONDITION STALE_EPOCH → stop; nothing was changed
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchLeases(self, request, context):
-        """A snapshot of the leases under a prefix, then every change.
-        Callers: brain, operator (workspace's own), vault.
-        Idempotent: reads only; a new stream starts with a new snapshot.
-        prefix is not session/, brain/ or daemon/ → INVALID_ARGUMENT INVALID_FIELD → correct it
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchRunnable(self, request, context):
-        """Sessions with a wake beyond what was processed and no live lease; a
-        snapshot, then each as it becomes runnable. An offer is no promise: the
-        lease decides.
-        Callers: brain.
-        Idempotent: reads only; a new stream starts with a new snapshot.
-        stream falls behind → offers are merged, none is lost → read on
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PutBlob(self, request_iterator, context):
-        """Store bytes under their SHA-256. The answer comes when the caller has ended
-        its stream, or at once when the blob is there. Bytes that came stay until a
-        day passes without more. A stream without data asks where to resume.
-        Callers: operator, brain, vault.
-        Idempotent: by digest; resume from the offset in the answer. Bytes that
-        are held already are skipped, so that two may send the same blob at once.
-        offset beyond the bytes held → INVALID_ARGUMENT INVALID_FIELD → ask where to resume
-        more data than size says, or size over 5 GiB → INVALID_ARGUMENT INVALID_FIELD → correct it
-        bytes do not have the digest → INVALID_ARGUMENT DIGEST_MISMATCH → send again from 0
-        over the workspace's cap → RESOURCE_EXHAUSTED STORE_FULL → raise sessiond's blob_cap
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetBlob(self, request, context):
-        """Read bytes by digest, from an offset.
-        Callers: operator, brain, vault.
-        Idempotent: reads only.
-        no such blob in the workspace → NOT_FOUND BLOB_NOT_FOUND → check the digest
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PutDocument(self, request, context):
-        """Write the next version of a small JSON document. `retention/default` is the
-        workspace's own: {"maximum_age_days": N, "hold": true|false}, each optional.
-        Callers: operator, brain (not `retention`).
-        Idempotent: same expected_version and data is the first answer.
-        data is not JSON, or over 256 KiB → INVALID_ARGUMENT INVALID_FIELD → correct it
-        kind `retention`, from a brain → PERMISSION_DENIED ROLE_NOT_ALLOWED → not retry
-        expected_version is not the newest → ABORTED VERSION_CONFLICT → read, merge, retry
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetDocument(self, request, context):
-        """Read a document, the newest or one version.
-        Callers: operator, brain.
-        Idempotent: reads only.
-        no such document or version → NOT_FOUND DOCUMENT_NOT_FOUND → check the name
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListDocuments(self, request, context):
-        """List a workspace's documents of one kind, each in its newest version, by name.
-        Callers: operator, brain.
-        Idempotent: reads only.
-        page token of another query → INVALID_ARGUMENT INVALID_FIELD → start from the first page
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

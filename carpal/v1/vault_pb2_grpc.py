@@ -120,171 +120,97 @@ class VaultServicer:
     """Missing associated documentation comment in .proto file."""
 
     def GetStatus(self, request, context):
-        """Sealed or not, version, CA and audit heads.
-        Callers: operator, sessiond, brain.
-        Idempotent: reads only.
-        none beyond the common ones
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Unseal(self, request, context):
-        """Open the seal with a passphrase or key that is only sent in.
-        Callers: operator.
-        Idempotent: unsealing twice is the first answer.
-        wrong key → PERMISSION_DENIED SEAL_KEY_WRONG → use the right one
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Sign(self, request, context):
-        """Sign a certificate: for an enrolment token, or for the old key.
-        Callers: brain (relaying for a daemon); sessiond, brain and operator
-        (renewing their own).
-        Idempotent: by token or certificate, and certificate request.
-        token unknown, expired, revoked or used, or proof wrong → PERMISSION_DENIED TOKEN_REFUSED → ask for a new token
-        renewal proof wrong, revoked or too old → PERMISSION_DENIED RENEWAL_REFUSED → enrol anew
-        request malformed or its key too weak → INVALID_ARGUMENT INVALID_FIELD → correct it
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateToken(self, request, context):
-        """Register an enrolment token whose secret the caller made.
-        Callers: operator, for its own workspace.
-        Idempotent: by token_id and content.
-        token_id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTokens(self, request, context):
-        """List tokens, without secrets.
-        Callers: operator.
-        Idempotent: reads only.
-        none beyond the common ones
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RevokeToken(self, request, context):
-        """Make a token useless.
-        Callers: operator.
-        Idempotent: revoking what is gone succeeds.
-        none beyond the common ones
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RevokeIdentity(self, request, context):
-        """Revoke every certificate of an identity, from now on.
-        Callers: operator, for daemons and operators of its own workspace; brain,
-        relaying a daemon's own Retire.
-        Idempotent: by identity; again, it also covers what was issued meanwhile.
-        A retirement whose certificate is revoked already changes nothing.
-        no such identity, or of another workspace → NOT_FOUND IDENTITY_NOT_FOUND → check the name
-        retirement without a good proof → PERMISSION_DENIED RENEWAL_REFUSED → ask an operator to revoke
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTrust(self, request, context):
-        """The signed list of revocations, and the CAs to trust.
-        Callers: sessiond, brain, operator.
-        Idempotent: reads only.
-        none beyond the common ones
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateCredential(self, request, context):
-        """Put a credential in.
-        Callers: operator.
-        Idempotent: by credential_id and content digest.
-        id exists with other content → ALREADY_EXISTS ID_REUSED → update it instead
-        secret has control characters or is too long → INVALID_ARGUMENT INVALID_FIELD → correct it
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateCredential(self, request, context):
-        """Replace a credential's secret or policy.
-        Callers: operator.
-        Idempotent: by expected_generation.
-        no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
-        expected_generation is not the newest → ABORTED VERSION_CONFLICT → read and retry
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListCredentials(self, request, context):
-        """List credentials, without secrets.
-        Callers: operator.
-        Idempotent: reads only.
-        none beyond the common ones
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ArchiveCredential(self, request, context):
-        """Destroy a credential's key and keep its name.
-        Callers: operator.
-        Idempotent: archiving twice is the first answer.
-        no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ValidateCredential(self, request, context):
-        """Try a credential against its service; say what happened, scrubbed.
-        Callers: operator.
-        Idempotent: no; it calls the service.
-        no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GrantSession(self, request, context):
-        """Let a session use named credentials, for as long as its lease lives.
-        Callers: brain, with the session's lease ticket.
-        Idempotent: by grant_id and content.
-        ticket not signed by sessiond, expired, or another's → PERMISSION_DENIED TICKET_REFUSED → acquire the lease
-        a higher epoch has a grant → FAILED_PRECONDITION STALE_EPOCH → stop driving
-        no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the agent
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RevokeSession(self, request, context):
-        """End a session's grants and whatever uses them now.
-        Callers: brain, with the ticket; operator.
-        Idempotent: revoking what is gone succeeds.
-        ticket not signed by sessiond, or another's → PERMISSION_DENIED TICKET_REFUSED → acquire the lease
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadAudit(self, request, context):
-        """Read the audit, a slice at a time.
-        Callers: operator.
-        Idempotent: reads only.
-        none beyond the common ones
-        """
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
