@@ -80,6 +80,8 @@ class Policy:
     ) -> None:
         """What a hand's configuration asks of the machine; `real` is its workspace resolved."""
         image = config.get("image")
+        if image is not None:
+            self.check_type("container")  # whatever the type is called, it makes one
         if image is not None and not _fits_one(str(image), self.images):
             raise self._forbids("images", f"config.image {image!r}", self.images)
         given = config.get("workspace")

@@ -102,6 +102,16 @@ def test_what_the_policy_allows_passes() -> None:
     own.check_entry("shell")
 
 
+def test_an_image_makes_a_container_which_the_types_must_allow_of_any_hand() -> None:
+    own = policy('types = ["process", "mcp"]')
+    own.check_config("mcp", {}, "", isolated=True)
+    error = refusal(lambda: own.check_config("mcp", {"image": "x"}, "", isolated=True))
+    assert error.fields["rule"] == "types"
+    assert "'container'" in error.message
+    both = policy('types = ["mcp", "container"]')
+    both.check_config("mcp", {"image": "x"}, "", isolated=True)
+
+
 def test_a_limit_asked_beyond_is_a_refusal_and_one_not_asked_for_is_the_owners() -> None:
     assert policy().within({}) == {"memory_bytes": 2**30, "cpus": 1.5}
     assert (policy().call_seconds(0), policy().call_seconds(60)) == (60, 60)
