@@ -107,7 +107,7 @@ class HostedCall(Call):
         else:
             self._end(outcome, _cut(content))
         assert self.result is not None
-        if attached and outcome == "ok":
+        if attached and outcome in ("ok", "error"):  # an error's picture says what went wrong
             self.result["attachments"] = attached
 
     def tick(self, now: float) -> None:

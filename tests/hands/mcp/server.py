@@ -145,6 +145,14 @@ def fails() -> CallToolResult:
 
 
 @server.tool()
+def shows_why() -> CallToolResult:
+    """Fail, with a picture."""
+    said = TextContent(type="text", text="no such button:")
+    picture = ImageContent(type="image", data=PNG, mime_type="image/png")
+    return CallToolResult(content=[said, picture], is_error=True)
+
+
+@server.tool()
 async def slow(context: Context) -> str:
     """Go on for ten minutes, and say so; note when that is cancelled."""
     try:

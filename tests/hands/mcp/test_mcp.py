@@ -31,7 +31,7 @@ async def test_a_servers_tools_are_the_hands_and_its_answers_their_results(
 ) -> None:
     hand = await servers.hand()
     assert {"add", "slow", "mixed"} <= {tool.name for tool in servers.made.tools}
-    assert "11 tools" in servers.made.note
+    assert "12 tools" in servers.made.note
     result = await servers.place.run(hand, "add", a=1, b=2)
     assert (result.outcome, result.content) == (pb.OUTCOME_OK, "3")
     with pytest.raises(CarpalError) as raised:
@@ -57,6 +57,14 @@ async def test_text_pictures_and_what_no_result_can_hold_are_each_in_the_result(
     assert (await servers.place.run(hand, "nothing")).content == "[the tool answered nothing]"
     failure = await servers.place.run(hand, "fails")
     assert (failure.outcome, bool(failure.content)) == (pb.OUTCOME_ERROR, True)
+
+
+async def test_a_failure_keeps_the_picture_that_it_says_is_attached(servers: Servers) -> None:
+    hand = await servers.hand()
+    result = await servers.place.run(hand, "shows_why")
+    assert result.outcome == pb.OUTCOME_ERROR
+    assert "attached" in result.content
+    assert [each.media_type for each in result.attachments] == ["image/png"]
 
 
 @in_both
