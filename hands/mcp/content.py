@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from hands.attachments import problem
+
 EMPTY = "[the tool answered nothing]"
 _WORDS_MAX = 500
 """Characters of a name or an address in a line."""
@@ -30,7 +32,10 @@ def rendered(result: Mapping[str, Any]) -> tuple[str, list[Attached]]:
     blocks = result.get("content")
     for block in blocks if isinstance(blocks, list) else []:
         text, file = _block(block)
-        if file is not None:
+        if file is not None and (why := problem(len(attached), file.data, file.name)):
+            text += f": left out: {why}]"  # the call was done, so it is no error
+        elif file is not None:
+            text += ": attached]"
             attached.append(file)
         if text:
             parts.append(text)
@@ -45,6 +50,7 @@ def _is_text(block: Any) -> bool:
 
 
 def _block(block: Any) -> tuple[str, Attached | None]:
+    """Its text, and its file: then the text is the begin of a line that says what became of it."""
     if not isinstance(block, dict):
         return "[a part of the answer that is none]", None
     match block.get("type"):
@@ -84,7 +90,7 @@ def _file(data: Any, kind: str, name: str, what: str) -> tuple[str, Attached | N
         return f"[{what}, {kind}: it is no base64, and left out]", None
     if not found:
         return f"[{what}, {kind}: it is empty]", None
-    return f"[{what}, {kind}, {len(found)} bytes: attached]", Attached(found, kind, name)
+    return f"[{what}, {kind}, {len(found)} bytes", Attached(found, kind, name)
 
 
 def _word(value: Any) -> str:

@@ -153,6 +153,13 @@ def shows_why() -> CallToolResult:
 
 
 @server.tool()
+def album(pictures: int) -> CallToolResult:
+    """Do something, and show so many pictures of it."""
+    picture = ImageContent(type="image", data=PNG, mime_type="image/png")
+    return CallToolResult(content=[TextContent(type="text", text="done"), *[picture] * pictures])
+
+
+@server.tool()
 async def slow(context: Context) -> str:
     """Go on for ten minutes, and say so; note when that is cancelled."""
     try:

@@ -31,7 +31,7 @@ async def test_a_servers_tools_are_the_hands_and_its_answers_their_results(
 ) -> None:
     hand = await servers.hand()
     assert {"add", "slow", "mixed"} <= {tool.name for tool in servers.made.tools}
-    assert "12 tools" in servers.made.note
+    assert "13 tools" in servers.made.note
     result = await servers.place.run(hand, "add", a=1, b=2)
     assert (result.outcome, result.content) == (pb.OUTCOME_OK, "3")
     with pytest.raises(CarpalError) as raised:
@@ -65,6 +65,15 @@ async def test_a_failure_keeps_the_picture_that_it_says_is_attached(servers: Ser
     assert result.outcome == pb.OUTCOME_ERROR
     assert "attached" in result.content
     assert [each.media_type for each in result.attachments] == ["image/png"]
+
+
+async def test_a_call_with_more_pictures_than_a_result_holds_went_well_all_the_same(
+    servers: Servers,
+) -> None:
+    result = await servers.place.run(await servers.hand(), "album", pictures=21)
+    assert (result.outcome, len(result.attachments)) == (pb.OUTCOME_OK, 20)
+    assert result.content.startswith("done\n")
+    assert "left out: a result has at most 20 attachments" in result.content
 
 
 @in_both

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hands.attachments import BYTES_MAX, COUNT_MAX
 from hands.mcp.content import rendered
 from hands.mcp.listing import checked, listing, told_name
 
@@ -43,6 +44,24 @@ def test_what_is_beyond_the_bounds_of_all_tools_is_left_out() -> None:
     assert (len(many.tools), len(many.left_out)) == (128, 2)
     large = listing((f"t{number}", "x" * 30_000, ANY) for number in range(10))
     assert (len(large.tools), len(large.left_out)) == (8, 2)
+
+
+def test_what_no_result_can_hold_is_left_out_in_words_and_the_rest_is_there() -> None:
+    def image(data: bytes) -> dict[str, str]:
+        return {"type": "image", "mimeType": "image/png", "data": base64.b64encode(data).decode()}
+
+    done = {"type": "text", "text": "ordered"}
+    large = image(bytes(BYTES_MAX + 1))
+    text, attached = rendered({"content": [done, large, *[image(b"p")] * (COUNT_MAX + 1)]})
+    first, second, *others, last = text.splitlines()
+    assert first == "ordered"
+    assert second == (
+        f"[an image, image/png, {BYTES_MAX + 1} bytes: left out: "
+        f"image has {BYTES_MAX + 1} bytes, more than {BYTES_MAX}]"
+    )
+    assert others == ["[an image, image/png, 1 bytes: attached]"] * COUNT_MAX
+    assert last.endswith(f": left out: a result has at most {COUNT_MAX} attachments]")
+    assert [each.data for each in attached] == [b"p"] * COUNT_MAX
 
 
 def test_of_two_tools_of_one_name_the_first_is_the_one() -> None:
