@@ -10,8 +10,9 @@ from contextlib import suppress
 
 import click
 
-from carpal.errors import CarpalError
+from carpal.errors import CarpalError, refuse
 from carpal.operator.connection import Found
+from carpal.status import Reason
 from carpal.v1 import orchestrator_pb2 as pb
 from hands import controls
 from hands.inside import view_frames
@@ -22,6 +23,8 @@ from hands.visit.screen import Screen, picture
 
 _EVENTS_MAX = 64
 """Events that wait to be sent; then moves of the pointer are left out, and the rest waits."""
+_TAKING = 5.0
+"""Seconds for a hand to take what is done, when so much waits already."""
 _GIVING_BACK = 10.0
 """Seconds for the hand to let go of what is down."""
 _SILENCE = 15.0
@@ -61,7 +64,8 @@ class Watching:
         self._visit = visit
         self._session_id = session_id
         self._seen = asyncio.Event()
-        self._events: asyncio.Queue[controls.Event] = asyncio.Queue(_EVENTS_MAX)
+        self._events: asyncio.Queue[controls.Event] | None = None
+        """Those of the control that they have: none of it may come out in a later one."""
         self._controlling: asyncio.Task[None] | None = None
         self._control: Visit | None = None
         self._heard = asyncio.Event()
@@ -109,12 +113,25 @@ class Watching:
         await self._drop()
 
     async def do(self, event: controls.Event) -> None:
-        """Send what they do. What is done without control is passed over."""
-        if not self.screen.control:
+        """Send what they do. What is done without control is passed over.
+
+        Raises CarpalError when the hand does not take it in time, or control ended meanwhile.
+        """
+        events = self._events
+        if events is None:
             return
         move = isinstance(event, controls.Pointer) and event.action == "move"
-        if not (move and self._events.full()):
-            await self._events.put(event)
+        if move and events.full():
+            return
+        try:
+            async with asyncio.timeout(_TAKING):
+                await events.put(event)
+        except TimeoutError:
+            raise refuse(
+                Reason.UNAVAILABLE,
+                "the hand does not take what is done",
+                action="take control again",
+            ) from None
 
     # The tunnels.
 
@@ -151,11 +168,13 @@ class Watching:
         try:
             async with self._way.enter(opening) as visit:
                 self._control = visit
+                events: asyncio.Queue[controls.Event] = asyncio.Queue(_EVENTS_MAX)
+                self._events = events
                 running = ", ".join(visit.opened.running_call_ids)
                 self.screen.set(
                     control=True, words=f"waiting for a call to end: {running}" if running else ""
                 )
-                sending = asyncio.create_task(self._send(visit))
+                sending = asyncio.create_task(self._send(visit, events))
                 try:
                     async for said in visit.came():
                         if said.error:
@@ -167,14 +186,12 @@ class Watching:
         except CarpalError as error:
             words = str(error)
         finally:
-            self._control = None
-            while not self._events.empty():
-                self._events.get_nowait()
+            self._control = self._events = None
             self.screen.set(control=False, words=words)
 
-    async def _send(self, visit: Visit) -> None:
+    async def _send(self, visit: Visit, events: asyncio.Queue[controls.Event]) -> None:
         while True:
-            event = await self._events.get()
+            event = await events.get()
             data = controls.encoded(event)
             await visit.send(view_frames.framed(view_frames.EVENT, data))
 
