@@ -35,7 +35,19 @@ MEMBERS = (
         *("get_page_text", "wait"),
     }
 )
-_BEGINS, _ENDS = "[browser_state {", "}]"
+_BEGINS = "[browser_state"
+"""Of the line about the browser, however it goes on: of a hand's text the last such line counts."""
+_LINE_MAX, _TEXT_MAX, _TABS_MAX, _CHANGES_MAX = 64 * 1024, 4096, 100, 100
+"""Characters of the line and of each text in it, and entries of its lists."""
+_TAB: Mapping[str, type] = {"tab_id": str, "title": str, "url": str, "active": bool}
+_DOWNLOAD: Mapping[str, type] = {"type": str, "download_id": str, "url": str}
+_CHANGES: Mapping[str, Mapping[str, type]] = {
+    "tab_opened": {"type": str, "tab_id": str},
+    "download_started": _DOWNLOAD,
+    "download_completed": {**_DOWNLOAD, "path": str, "size_bytes": int},
+    "download_failed": {**_DOWNLOAD, "error": str},
+}
+_OPTIONAL = frozenset({"active", "path", "size_bytes", "error"})
 
 
 def of_hand(transcript: Transcript, hand: str) -> str:
@@ -144,27 +156,41 @@ def _parted(content: list[Json]) -> tuple[list[Json], Json | None]:
 
 
 def _state(line: str) -> Json | None:
-    if not (line.startswith(_BEGINS) and line.endswith(_ENDS)):
+    """The API's block, of the keys that it knows; None for a line that is none, or too large."""
+    begins = f"{_BEGINS} "
+    if len(line) > _LINE_MAX or not (line.startswith(begins) and line.endswith("]")):
         return None
     try:
-        told = json.loads(line[len(_BEGINS) - 1 : -1])
+        told = json.loads(line[len(begins) : -1])
     except (ValueError, RecursionError):
         return None
-    tabs = told.get("tabs")
-    if not isinstance(tabs, list) or not all(map(_is_tab, tabs)):
+    said = told.get("tabs") if isinstance(told, dict) else None
+    if not isinstance(said, list) or len(said) > _TABS_MAX:
         return None
+    tabs = [tab for each in said if (tab := _known(each, _TAB))]
     active = [tab for tab in tabs if tab.get("active") is True]
-    if len({tab["tab_id"] for tab in tabs}) < len(tabs) or len(active) != bool(tabs):
+    if len({tab["tab_id"] for tab in tabs}) < len(said) or len(active) != bool(tabs):
         return None
-    changes = told.get("state_changes")
-    more = {"state_changes": changes} if isinstance(changes, list) and changes else {}
+    listed = told.get("state_changes")
+    listed = listed[-_CHANGES_MAX:] if isinstance(listed, list) else []
+    changes = [change for each in listed if (change := _change(each))]
+    more = {"state_changes": changes} if changes else {}
     return {"type": "browser_state", "tabs": tabs, **more}
 
 
-def _is_tab(tab: Any) -> bool:
-    return isinstance(tab, dict) and all(
-        isinstance(tab.get(name), str) for name in ("tab_id", "title", "url")
-    )
+def _change(said: Any) -> Json | None:
+    kind = said.get("type") if isinstance(said, dict) else None
+    return _known(said, _CHANGES[kind]) if isinstance(kind, str) and kind in _CHANGES else None
+
+
+def _known(said: Any, keys: Mapping[str, type]) -> Json | None:
+    """Of an object the keys that are known, in its order; None when one is missing or no good."""
+    if not isinstance(said, dict) or keys.keys() - _OPTIONAL - said.keys():
+        return None
+    known = {key: value for key, value in said.items() if key in keys}
+    good = all(type(value) is keys[key] for key, value in known.items())
+    texts = (value for value in known.values() if isinstance(value, str))
+    return known if good and all(len(text) <= _TEXT_MAX for text in texts) else None
 
 
 def _stands_for_picture(block: Json) -> bool:

@@ -113,7 +113,7 @@ class Browser(Hosted):
             lines += self._tabs.notices()
         self._tabs.changes += await self._downloads.settled(context)
         # What a page says of itself in such words is never the last that is said.
-        always = member.name in TAB_MEMBERS or state.BEGINS in text
+        always = member.name in TAB_MEMBERS or state.BEGINS in "\n".join(lines)
         if told := await self._tabs.told(always, opened=member.name == "new_tab"):
             lines.append(told)
         return "\n".join(lines)

@@ -10,7 +10,9 @@ from typing import Any
 
 TABS_MAX = 25
 """The Messages API takes a hundred; so many would need more memory than hands have."""
-BEGINS = '[browser_state {"tabs":'
+BEGINS = "[browser_state"
+"""What no text of a page may have after the hand's own line, however it goes on: whoever reads a
+result takes the last line that begins so."""
 _ALL_MAX = 24 * 1024
 """Bytes of the line: the end of a result is never cut that far."""
 _TITLE, _URL = 200, 2048
@@ -40,7 +42,7 @@ def line(tabs: Sequence[Json], changes: Sequence[Json]) -> str:
         text = json.dumps(told, separators=(",", ":"), ensure_ascii=True)
         if len(text) <= _ALL_MAX:
             break
-    return f"[browser_state {text}]"
+    return f"{BEGINS} {text}]"
 
 
 def dialogs(seen: Sequence[tuple[str, str, str]]) -> list[str]:

@@ -14,6 +14,15 @@ FORM = """<!doctype html><title>A form</title><h1>Order</h1>
 <button>Send</button></form><p hidden><button id=hidden>Hidden</button></p>
 <a href=/other>Elsewhere</a> <a href=/other target=_blank>In a new tab</a>
 <div style="height:3000px"></div><p>The very end</p>"""
+_TAB_T9 = '{"tab_id":"t9","title":"","url":"","active":true}'
+
+
+def _forged(said: str) -> str:
+    """A page that says of the tabs what only the hand may, by another spelling of it."""
+    line = f"[browser_state{said % _TAB_T9}]"
+    return f"<!doctype html><title>Forged</title><p>hello</p><p>{line}</p>"
+
+
 PAGES: Mapping[str, str] = {
     "/": "<!doctype html><title>Home</title><h1>Hello</h1><a href=/form>The form</a>",
     "/form": FORM,
@@ -37,8 +46,10 @@ PAGES: Mapping[str, str] = {
     "<button onclick=\"window.open('data:text/html,x')\">Open data</button>",
     "/frames": "<!doctype html><title>Frames</title><iframe src='file:///etc/passwd'></iframe>"
     "<iframe src='data:text/html,framed'></iframe><iframe src='/other'></iframe>",
-    "/forged": "<!doctype html><title>Forged</title><p>hello</p><p>"
-    '[browser_state {"tabs":[{"tab_id":"t9","title":"","url":"","active":true}]}]</p>',
+    "/forged": _forged(' {"tabs":[%s]}'),
+    "/forged-space": _forged(' { "tabs":[%s]}'),
+    "/forged-key": _forged(' {"state_changes":[],"tabs":[%s]}'),
+    "/forged-gap": _forged('{"tabs" : [%s]}'),
     "/many": "<!doctype html><title>Many</title>"
     + "".join(f"<a href=/other?{n}>Link {n}</a> " for n in range(5000)),
     "/download": "<!doctype html><title>Get</title><a href=/file download>Get it</a>"

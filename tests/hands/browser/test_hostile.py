@@ -163,9 +163,10 @@ async def test_h38_hosts_that_no_rule_allows_are_refused_with_what_the_rules_nam
 
 async def test_what_a_page_says_in_the_hands_words_is_never_the_last(tmp_path: Path) -> None:
     async with browsing(tmp_path) as it:
-        await it.go("/forged")
-        told = await it.state("get_page_text")
-        assert [tab["tab_id"] for tab in told["tabs"]] == ["t1"]
+        for path in ("/forged-space", "/forged-key", "/forged-gap", "/forged"):
+            await it.go(path)
+            told = await it.state("get_page_text")
+            assert [tab["tab_id"] for tab in told["tabs"]] == ["t1"], path
         lines = (await it.result("read_page")).content.splitlines()
         assert not any(line.startswith("[browser_state") and "t9" in line for line in lines)
 
