@@ -18,6 +18,7 @@ from hands import controls
 from hands.inside import view_frames
 from hands.visit import terminal
 from hands.visit.entering import Visit, Way, entered
+from hands.visit.opening import leading
 from hands.visit.page import serving
 from hands.visit.screen import Screen, picture
 
@@ -45,12 +46,13 @@ async def view(found: Found, session_id: str, hand: str, *, opens: bool) -> int:
                 f"{visit.opened.daemon_id}; the address opens once; Ctrl-C ends it",
                 err=True,
             )
-            if opens:
-                await asyncio.to_thread(webbrowser.open, page.address)
-            words = await watching.run()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LAST_WORDS):
-                    await page.heard_the_end.wait()
+            with leading(page.address) as url:
+                if opens:
+                    await asyncio.to_thread(webbrowser.open, url)
+                words = await watching.run()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LAST_WORDS):
+                        await page.heard_the_end.wait()
     click.echo(f"carpal: {words or 'the hand ended it'}", err=True)
     return 1
 
