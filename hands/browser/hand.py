@@ -101,10 +101,13 @@ class Browser(Hosted):
     async def _call(self, member: Member, given: Mapping[str, Any], context: Context) -> str:
         if member.name in OFF - self._allowed:
             raise ToolError(f"{member.name} is off in this hand: `allow` in its config turns it on")
-        tab = self._tabs.get(given.get("tab_id", ""))
         try:
+            if not self._tabs.open:  # the last page closed itself
+                await self._open_one()
+            tab_id = given.get("tab_id", "")
+            tab = self._tabs.get(tab_id)
             if tab is None:
-                raise ToolError(f"there is no tab {given['tab_id'][:40]!r}: list_tabs shows them")
+                raise ToolError(f"there is no tab {tab_id[:40]!r}: list_tabs shows them")
             text = await self._act(member, tab, given, context)
         except ToolError as error:
             raise ToolError("\n".join([str(error), *self._tabs.notices()])) from error
@@ -117,6 +120,15 @@ class Browser(Hosted):
         if told := await self._tabs.told(always, opened=member.name == "new_tab"):
             lines.append(told)
         return "\n".join(lines)
+
+    async def _open_one(self) -> None:
+        try:
+            async with bounded():
+                await self._tabs.new()
+        except Error as error:
+            raise ToolError(
+                f"no tab is open, and none could be opened: {_reason(error)}"
+            ) from error
 
     async def _act(
         self, member: Member, tab: Tab, given: Mapping[str, Any], context: Context

@@ -342,3 +342,21 @@ async def test_there_are_only_so_many_tabs(tmp_path: Path) -> None:
                 pass
         assert len((await it.state())["tabs"]) == TABS_MAX
         assert "close some" in await it.fails("new_tab")
+
+
+async def test_a_page_that_closes_itself_as_the_last_one_leaves_a_hand_that_goes_on(
+    tmp_path: Path,
+) -> None:
+    async with browsing(tmp_path, allow=["javascript_exec"]) as it:
+        await it.go("/")
+        await it.result("javascript_exec", text="window.open('about:blank'); 1")
+        first, second = (await it.state())["tabs"]
+        told = await it.state("close_tab", tab_id=first["tab_id"])
+        assert [each["tab_id"] for each in told["tabs"]] == [second["tab_id"]]
+        await it.result("javascript_exec", text="window.close(); 1")
+        async with asyncio.timeout(PATIENCE):
+            while second in (tabs := (await it.state())["tabs"]) or not tabs:
+                pass
+        assert len(tabs) == 1, tabs
+        assert "there is no tab" in await it.fails("switch_tab", tab_id=second["tab_id"])
+        await it.go("/")
