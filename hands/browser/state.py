@@ -59,5 +59,6 @@ def dialogs(seen: Sequence[tuple[str, str, str]]) -> list[str]:
 
 def one_line(text: str, most: int) -> str:
     """What a page says, on one line."""
-    shown = "".join(each if each.isprintable() else " " for each in text)
-    return shown if len(shown) <= most else shown[: max(0, most - 1)] + "…"
+    # Cut before it is walked: a page may say any number of megabytes.
+    shown = "".join(each if each.isprintable() else " " for each in text[:most])
+    return shown if len(text) <= most else shown[: max(0, most - 1)] + "…"

@@ -28,6 +28,8 @@ _TITLE_LIMIT = 1.0
 _LINES = 500
 """Lines of a console, and requests, that are kept of each tab."""
 _LINE_MAX = 500
+_KEPT_MAX = _LINE_MAX + 1
+"""Characters of what a page says that are kept: one more than are told, so that a cut shows."""
 _NOT_ALLOWED = (
     "Not allowed to load local resource: ",
     "Not allowed to navigate top frame to data URL: ",
@@ -168,7 +170,9 @@ class Tabs:
         page.on("close", lambda _: self._gone(tab))
         page.on("crash", lambda _: self._crashed(tab))
         page.on("console", lambda message: self._said(tab, message))
-        page.on("pageerror", lambda error: self._line(tab.console, f"[error] {error}"))
+        page.on(
+            "pageerror", lambda error: self._line(tab.console, f"[error] {str(error)[:_KEPT_MAX]}")
+        )
         page.on("dialog", self._dialog)
         page.on("download", self._download)
         page.on("framenavigated", lambda frame: self._navigated(tab, frame))
@@ -182,6 +186,9 @@ class Tabs:
 
     def _gone(self, tab: Tab) -> None:
         self.open.pop(tab.tab_id, None)
+        # A page may open and close tabs without end.
+        opened = {"type": "tab_opened", "tab_id": tab.tab_id}
+        self.changes[:] = [each for each in self.changes if each != opened]
         if self.active == tab.tab_id:
             self.active = next(reversed(self.open), "")
 
@@ -190,9 +197,10 @@ class Tabs:
         tab.crashed = True
 
     def _said(self, tab: Tab, message: ConsoleMessage) -> None:
-        self._line(tab.console, f"[{message.type}] {message.text}")
-        if message.text.startswith(_NOT_ALLOWED):
-            self._refuse(message.text.partition(": ")[2])
+        text = message.text[: 2 * _KEPT_MAX]  # the URL of one has as much room as elsewhere
+        self._line(tab.console, f"[{message.type}] {text}")
+        if text.startswith(_NOT_ALLOWED):
+            self._refuse(text.partition(": ")[2])
 
     async def _follow(self, tab: Tab) -> None:
         """Hear where it wants to go: of what is refused the page itself says nothing."""
@@ -212,13 +220,15 @@ class Tabs:
 
     def _failed(self, tab: Tab, request: Request) -> None:
         failure = str(request.failure or "")
+        url = request.url[:_KEPT_MAX]
         if addresses.refused(failure):
             redirects = addresses.allowed(request.url)
-            self._refuse(f"where {request.url} leads" if redirects else request.url)
+            self._refuse(f"where {url} leads" if redirects else url)
         if self._watch_network:
-            self._line(tab.network, f"{request.method} {request.url} failed: {failure}")
+            self._line(tab.network, f"{request.method} {url} failed: {failure}")
 
     def _refuse(self, url: str) -> None:
+        url = url[:_KEPT_MAX]
         if len(self.refused) < _LINES and url not in self.refused:
             self.refused.append(url)
 
@@ -226,7 +236,8 @@ class Tabs:
         request = response.request
         kind = response.headers.get("content-type", "").partition(";")[0]
         took = max(0.0, request.timing["responseStart"])
-        line = f"{request.method} {request.url} {response.status} {kind} {took:.0f} ms"
+        url = request.url[:_KEPT_MAX]
+        line = f"{request.method} {url} {response.status} {kind} {took:.0f} ms"
         self._line(tab.network, line)
 
     def _dialog(self, dialog: Dialog) -> None:
@@ -235,21 +246,22 @@ class Tabs:
     async def _answer(self, dialog: Dialog) -> None:
         # One that asks whether to leave the page would keep the browser from all that it is told.
         accept = self._accept or dialog.type == "beforeunload"
-        if len(self.dialogs) < _LINES:
-            self.dialogs.append(
-                (dialog.type, dialog.message, "accepted" if accept else "dismissed")
-            )
+        self._showed(dialog.type, dialog.message, "accepted" if accept else "dismissed")
         with contextlib.suppress(Error):  # its page is gone
             await (dialog.accept() if accept else dialog.dismiss())
 
     async def _too_many(self, tab: Tab) -> None:
         await self.close(tab)
-        self.dialogs.append(("tab", f"there are {state.TABS_MAX} tabs already", "closed"))
+        self._showed("tab", f"there are {state.TABS_MAX} tabs already", "closed")
+
+    def _showed(self, kind: str, message: str, done: str) -> None:
+        if len(self.dialogs) < _LINES:
+            self.dialogs.append((kind, message[:_KEPT_MAX], done))
 
     async def _title(self, tab: Tab) -> None:
         with contextlib.suppress(Error, TimeoutError):
             async with asyncio.timeout(_TITLE_LIMIT):
-                tab.title = await tab.page.title()
+                tab.title = (await tab.page.title())[:_KEPT_MAX]
                 tab.stale = False
 
     def _task(self, work: Any) -> None:

@@ -1,11 +1,14 @@
 """Addresses, keys, snapshots and what is told of tabs, without a browser."""
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from hands.browser import addresses, keys, snapshot, state
 from hands.browser.members import MEMBERS, acknowledged
+from hands.browser.tabs import Tabs
 
 TREE = """- generic [ref=e1]:
   - heading "Order" [level=1] [ref=e2]
@@ -116,3 +119,46 @@ def test_what_was_given_is_never_a_place_for_more() -> None:
     assert told == "Held {duration} for 2s."
     ref = {"target": {"type": "ref", "ref": "e1\n{ref}"}}
     assert acknowledged(MEMBERS["scroll_to"], ref) == "Scrolled to e1 {ref}."
+
+
+class Text(str):
+    """One that is never walked as a whole."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("the whole of it was walked")
+
+
+def test_what_a_page_says_is_cut_before_it_is_walked() -> None:
+    assert state.one_line(Text("a\n" * 5000), 5) == "a a …"
+    assert state.one_line(Text("a\nb"), 3) == "a b"
+    assert state.one_line(Text("ab"), 1) == "…"
+
+
+class Page:
+    """One of which nothing is asked."""
+
+    url = "about:blank"
+
+    def on(self, event: str, _: Any) -> None:
+        """Nothing happens."""
+
+
+async def test_of_what_pages_do_unasked_only_so_much_is_kept() -> None:
+    context: Any = SimpleNamespace(on=lambda *_: None, pages=[])
+    tabs = Tabs(context, accept=False, watch_network=False, download=lambda _: None)
+    tabs._follow = _nothing  # type: ignore[method-assign,assignment]
+    for number in range(1000):
+        tabs._wanted(f"file:///{number}" + "x" * 100_000)
+        tabs._showed("alert", "x" * 100_000, "dismissed")
+        page: Any = Page()
+        tabs._gone(tabs._opened(page))
+    assert (len(tabs.refused), max(map(len, tabs.refused))) == (500, 501)
+    assert (len(tabs.dialogs), max(len(each[1]) for each in tabs.dialogs)) == (500, 501)
+    assert not tabs.changes, "what is gone again is not told"
+    assert all(
+        line.endswith(('…" was dismissed.', "were dismissed.")) for line in tabs.notices()[:4]
+    )
+
+
+async def _nothing(_: Any) -> None:
+    pass
