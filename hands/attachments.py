@@ -5,9 +5,13 @@ their digest, until the daemon takes them.
 """
 
 import hashlib
+import os
 import re
+import stat
 from pathlib import Path
 from typing import NamedTuple
+
+from hands.inside.beneath import Workspace
 
 COUNT_MAX = 20
 """Of one call."""
@@ -46,7 +50,22 @@ def keep(beside: Path, data: bytes, media_type: str, name: str) -> Attached:
 
 def given(folder: Path, digest: str) -> bytes | None:
     """What the daemon put into the folder because a call names it; None for what is not there."""
-    path = folder / "blobs" / digest
-    if not _DIGEST.fullmatch(digest) or not path.is_file():
+    if not _DIGEST.fullmatch(digest):
         return None
-    return path.read_bytes()
+    try:
+        with os.fdopen(mounted(folder, f"blobs/{digest}"), "rb") as file:
+            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+    except OSError:
+        return None
+
+
+def mounted(folder: Path, path: str) -> int:
+    """What is in the folder, opened to read through no symlink. Raises OSError.
+
+    A repository that is mounted there may hold symlinks to any file of the machine.
+    """
+    root = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return Workspace(folder, root).plain(path, os.O_RDONLY | os.O_NONBLOCK)
+    finally:
+        os.close(root)

@@ -6,6 +6,7 @@ who has control.
 """
 
 import asyncio
+import errno
 import importlib.util
 import os
 import re
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from carpal import extras
-from hands import computer, controls
+from hands import attachments, computer, controls
 from hands.api import Blob, Context, HandType, ToolError, tool
 from hands.emulator import screen, states
 from hands.emulator.keys import Button, buttons, of_a_person
@@ -64,16 +65,18 @@ class Emulator(HandType):
         if why := self.probe():
             raise ToolError(why)
         self._folder = context.folder
-        self._kept = context.folder / "blobs"
+        # What is mounted may hold symlinks to anywhere: nothing is written where it is.
+        self._states = context.own / "states"
         self._file = Path(cartridge)
-        if not self._file.is_absolute():
+        mounted = not self._file.is_absolute()
+        if mounted:
             self._file = self._mounted(cartridge)
         about = (
             "Time stands still between calls. Screenshots are "
             f"{screen.SIZE[0]}x{screen.SIZE[1]} pixels. Keys: Up, Down, Left, Right, a, b, start, "
             "select."
         )
-        if self._file.is_relative_to(context.folder):  # what is mounted comes after this
+        if mounted:  # what is mounted comes after this
             return f"A Game Boy with the cartridge {cartridge}. {about}"
         return f"A Game Boy with the cartridge {self._console.title!r}. {about}"
 
@@ -138,8 +141,8 @@ class Emulator(HandType):
         data = states.packed(self._console.save())
         context.attach(data, states.MEDIA_TYPE, f"frame-{self._console.frame}.state")
         digest = context.attached[-1].digest
-        self._kept.mkdir(exist_ok=True)
-        (self._kept / digest).write_bytes(data)
+        self._states.mkdir(mode=0o700, exist_ok=True)
+        (self._states / digest).write_bytes(data)
         return f"Saved the state at {self._now}: {digest}"
 
     @tool()
@@ -150,9 +153,10 @@ class Emulator(HandType):
     ) -> str:
         """Go on from a saved state, of this session or of one that it was forked from."""
         if _DIGEST.fullmatch(state):
-            data = context.blob(state)
+            own = self._states / state
+            data = own.read_bytes() if own.is_file() else context.blob(state)
         else:
-            data = _read(self._mounted(state), states.SIZE_MAX, "state")
+            data = self._read(self._mounted(state), states.SIZE_MAX, "state")
         self._console.load(states.unpacked(data))
         return f"Loaded the state. It is {self._now}."
 
@@ -213,7 +217,7 @@ class Emulator(HandType):
         if self._machine is None:
             from hands.emulator.machine import CARTRIDGE_MAX, Machine
 
-            data = _read(self._file, CARTRIDGE_MAX, "cartridge")
+            data = self._read(self._file, CARTRIDGE_MAX, "cartridge")
             try:
                 self._machine = Machine(data)
             except ToolError as error:
@@ -226,24 +230,30 @@ class Emulator(HandType):
             raise ToolError(f"{path!r} is no path of what is mounted: it leads out of the folder")
         return self._folder / path
 
+    def _read(self, path: Path, most: int, what: str) -> bytes:
+        """A file that is one, and not too large. Raises ToolError."""
+        try:
+            with os.fdopen(self._open(path), "rb") as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise ToolError(f"{path.name} is no file, so no {what}")
+                data = file.read(most + 1)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EXDEV):
+                why = f"{path.name} is, or is behind, a symlink, and none is followed"
+                raise ToolError(f"{why}: name the {what} itself") from None
+            raise ToolError(f"there is no {what} {path.name}: {error.strerror}") from None
+        if len(data) > most:
+            raise ToolError(f"{path.name} has more than {most} bytes, so it is no {what}")
+        return data
+
+    def _open(self, path: Path) -> int:
+        if path.is_relative_to(self._folder):
+            return attachments.mounted(self._folder, str(path.relative_to(self._folder)))
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # the owner allows it
+
     @property
     def _now(self) -> str:
         return f"frame {self._console.frame}"
 
     def _told(self, what: str) -> str:
         return f"{what} It is {self._now}."
-
-
-def _read(path: Path, most: int, what: str) -> bytes:
-    """A file that is one, and not too large. Raises ToolError."""
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        with os.fdopen(os.open(path, flags), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ToolError(f"{path.name} is no file, so no {what}")
-            data = file.read(most + 1)
-    except OSError as error:
-        raise ToolError(f"there is no {what} {path.name}: {error.strerror}") from None
-    if len(data) > most:
-        raise ToolError(f"{path.name} has more than {most} bytes, so it is no {what}")
-    return data

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from carpal import extras
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
+from hands import attachments
 from hands.api import describe
 from hands.emulator.hand import Emulator
 from hands.emulator.states import State, packed, unpacked
@@ -195,6 +197,65 @@ async def test_a_mounted_state_is_loaded_by_its_path(arcade: Arcade, console: Co
     assert "Mounted: saved/a" in other.note
     await other.does("load_state", state="saved/a")
     assert await other.memory(Y, 8) == where
+
+
+async def test_no_symlink_that_is_mounted_leads_to_a_file_of_the_machine(
+    arcade: Arcade, console: Console, tmp_path: Path
+) -> None:
+    """As a repository may hold them: what is cloned lies in the hand's folder, symlinks and all."""
+    other = await arcade.console(("a", b"a"), cartridge="in/game.gb")
+    folder = one(tmp_path / "state", "a").parent
+    (folder / "in").symlink_to(arcade.game.parent)
+    assert "none is followed" in await other.fails("screenshot")
+    (folder / "in").unlink()
+    (folder / "in").mkdir()
+    (folder / "in" / "game.gb").symlink_to(arcade.game)
+    assert "none is followed" in await other.fails("screenshot")
+    (folder / "in" / "game.gb").unlink()
+    (folder / "in" / "game.gb").write_bytes(GAME)
+    _, saved = await console.attached("save_state")
+    (folder / "state").symlink_to(saved)
+    assert "none is followed" in await other.fails("load_state", state="state")
+
+
+async def test_saving_a_state_writes_through_no_symlink_that_is_mounted(
+    arcade: Arcade, tmp_path: Path
+) -> None:
+    console = await arcade.console(("a", b"a"), ("cartridge.gb", GAME), cartridge="cartridge.gb")
+    folder = one(tmp_path / "state", "a").parent
+    found, _ = await console.attached("save_state")
+    digest = found.digest.hex()
+    aim = tmp_path / "aim"
+    aim.write_text("not to be overwritten")
+    if not (folder / "blobs").exists():
+        (folder / "blobs").mkdir()
+    (folder / "blobs" / digest).unlink(missing_ok=True)
+    (folder / "blobs" / digest).symlink_to(aim)
+    again, _ = await console.attached("save_state")
+    assert again.digest == found.digest
+    assert aim.read_text() == "not to be overwritten"
+    await console.does("load_state", state=digest)
+
+
+def test_what_a_call_is_given_is_read_through_no_symlink(tmp_path: Path) -> None:
+    folder, digest = tmp_path / "hand", "ab" * 32
+    (folder / "blobs").mkdir(parents=True)
+    (tmp_path / digest).write_text("the machine's")
+    (folder / "blobs" / digest).symlink_to(tmp_path / digest)
+    assert attachments.given(folder, digest) is None
+    (folder / "blobs" / digest).unlink()
+    (folder / "blobs" / digest).write_text("given")
+    assert attachments.given(folder, digest) == b"given"
+    (folder / "blobs" / digest).unlink()
+    (folder / "blobs").rmdir()
+    (folder / "blobs").symlink_to(tmp_path)
+    assert attachments.given(folder, digest) is None
+
+
+def one(folder: Path, name: str) -> Path:
+    """The file of that name somewhere below."""
+    (found,) = folder.rglob(name)
+    return found
 
 
 async def test_a_state_that_cannot_be_loaded_says_why_and_the_game_is_where_it_was(
