@@ -183,10 +183,16 @@ def _by_name(transcript: Transcript) -> dict[str, tuple[str, Json]]:
 
 
 def _named(transcript: Transcript) -> dict[str, tuple[str, Json]]:
+    default = transcript.default_hand
+    # Names that are another hand's to give: a default hand that lists tools of its own could else
+    # take the other's calls, and what its permissions allow.
+    others = tuple(f"{hand}__" for hand in transcript.hand_specs if hand != default)
     named: dict[str, tuple[str, Json]] = {}
     for hand in transcript.hand_specs:
         for tool in transcript.tools.get(hand, {}).get("tools", ()):
             name = tool_name(transcript, hand, tool["name"])
+            if hand == default and name.startswith(others):
+                continue
             if not (name.startswith(PREFIX) or toolsets.is_off(transcript, hand, tool["name"])):
                 named.setdefault(name, (hand, tool))
     return named

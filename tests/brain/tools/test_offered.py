@@ -85,6 +85,24 @@ def test_a_name_nobody_offered_means_the_default_hand() -> None:
     assert meant(transcript, "__") == ("shell", "__")
 
 
+def test_a_default_hands_tool_by_the_name_of_another_hands_is_left_out_and_takes_no_call() -> None:
+    log = Log()
+    taken = [{**BASH, "name": name} for name in ("build__bash", "build__other", "build._odd")]
+    own = {**BASH, "name": "nowhere__bash"}
+    log.add("context.tools", {**told("shell"), "tools": [*taken, own]})
+    names = [tool["name"] for tool in offered(log.transcript)]
+    assert names == ["nowhere__bash", *LOG_TOOLS], "also while nothing is known of the other"
+    log.add("context.tools", told("build"))
+    tools = offered(log.transcript)
+    assert [tool["name"] for tool in tools] == ["nowhere__bash", "build__bash", *LOG_TOOLS]
+    assert tools[1]["description"] == "On hand 'build': runs"
+    assert permitted(log.transcript, "build__bash")[:2] == ("build", "bash")
+    for name in ("build__other", "shell__build__bash", "shell__build._odd"):
+        missing = no_tool(log.transcript, name)
+        assert missing is not None
+        assert missing[1] is Reason.TOOL_NOT_FOUND, name
+
+
 def test_what_a_daemon_says_of_a_type_becomes_an_event() -> None:
     tool = hand_pb2.ToolInfo(
         name="bash", description="runs", input_schema=json.dumps(BASH["input_schema"]).encode()
