@@ -151,6 +151,7 @@ async def test_sighup_takes_up_the_owners_policy_and_keeps_it_when_the_file_is_w
     log = machine.state / "daemon.log"
     async with machine.process("--config", str(config)) as child:
         await one.link()
+        await until(machine, state="linked")
         for body, word in (('types = ["container"]\n', "reloaded"), ("types = 7\n", "types")):
             told = log.read_text().count(word)
             policy.write_text(body)

@@ -308,7 +308,9 @@ async def test_a_call_of_a_hand_that_lists_its_tools_itself_is_held_to_them_once
     tools = list(about.type.tools)
     del about.type.tools[:]
     given.check(about)
-    with pytest.raises(CarpalError, match="--call: 'echo' has no tool 'say'; it has none"):
-        given.check_calls(about)
+    given.check_calls(about)  # that its hand listed none, a check says
     about.type.tools.extend(tools)
     given.check_calls(about)
+    about.type.tools[0].name = "tell"
+    with pytest.raises(CarpalError, match="--call: 'echo' has no tool 'say'; it has tell"):
+        given.check_calls(about)
