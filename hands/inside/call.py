@@ -172,8 +172,8 @@ class Call:
             return []
         self._keep(data)
         self._heard = time.monotonic()
-        if self.capture.total > _FLOOD and self._dead_by == NEVER:
-            self._kill("flooded")
+        if self.capture.total > _FLOOD and self._dead_by == NEVER and self._ended == NEVER:
+            self._kill("flooded")  # what only the background writes ends the call, not the work
         return self.unsaid()
 
     def on_report(self) -> list[Event]:
@@ -294,7 +294,7 @@ class Call:
 
     def _settled_at(self) -> float:
         """When a call whose main process ended is over: pipe closed, or quiet, or time up."""
-        if self._output < 0:
+        if self._output < 0 or self.capture.total > _FLOOD:
             return self._ended
         return min(max(self._ended, self._heard) + _IDLE, self._ended + _DRAIN)
 
