@@ -71,4 +71,4 @@ class KeptUnits:
                 log.warning("which units there are is not known", extra={"why": problem})
             self.problem = problem
             first.set()
-            await asyncio.sleep(AGAIN)
+            await asyncio.sleep(AGAIN)  # a phone that is plugged in is announced by nobody

@@ -15,8 +15,8 @@ class Hosted(HandType):
 
     async def make(self, config: Mapping[str, Any], context: Context) -> str:
         """Make it ready; what the model is to know. What it raises is why there is no hand."""
-        raise NotImplementedError
+        raise NotImplementedError  # each kind has its own
 
     async def call(self, name: str, given: Mapping[str, Any], context: Context) -> str | None:
         """Run a tool with an input that fits its schema: as the methods of a plugin."""
-        raise NotImplementedError
+        raise NotImplementedError  # each kind has its own

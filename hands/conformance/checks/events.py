@@ -80,7 +80,7 @@ async def _heard(
                             if len(said) == most:
                                 break
                     asked = pb.EventsRequest(hand_ids=[hand.hand_id])
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(0.05)  # a server that answers at once is not flooded
         except TimeoutError:
             pass  # that is all there is
     return said
