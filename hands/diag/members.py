@@ -25,7 +25,7 @@ from hands.isolation import cgroups
 
 _PACKAGES = (
     *("grpcio", "grpcio-health-checking", "grpcio-status", "protobuf", "cryptography"),
-    *("click", "msgspec", "structlog", "docker"),
+    *("click", "msgspec", "docker"),
 )
 _SHOWN = ("state_dir", "hands_max", "reconnect_max", "sandbox", "policy")
 """Settings whose values are shown."""
