@@ -101,6 +101,14 @@ METHODS: dict[str, frozenset[Role] | Anyone] = {
     "/grpc.health.v1.Health/Watch": frozenset(Role),
 }
 
+LISTENERS: dict[str, frozenset[Role]] = {"mcp": _BRAIN}
+"""The vault's listeners that speak HTTP, and who may ask them."""
+
+
+def may_ask(listener: str, role: Role) -> bool:
+    """Whether the table lets a role ask an HTTP listener; False for what has no row."""
+    return role in LISTENERS.get(listener, frozenset())
+
 
 def open_to_anyone(method: str) -> bool:
     """Whether a method may be called without a certificate."""

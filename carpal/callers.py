@@ -54,10 +54,13 @@ class Callers:
         self._revocations.check(identity)
 
     @asynccontextmanager
-    async def held(self, identity: Identity | None) -> AsyncIterator[None]:
+    async def held(
+        self, identity: Identity | None, *, to_the_end: bool = False
+    ) -> AsyncIterator[None]:
         """Around a stream's handler: cancels it, and raises why, once its caller may not go on.
 
-        None is a caller without a certificate, where none is asked for.
+        None is a caller without a certificate, where none is asked for. With `to_the_end` it goes
+        on as long as the certificate: it has an end of its own, and cannot be opened again.
         """
         if identity is None:
             yield
@@ -65,7 +68,7 @@ class Callers:
         if self._stopping:
             raise _stops()
         left = (identity.not_after - datetime.now(UTC)).total_seconds()
-        early = left - _margin(identity)
+        early = 0.0 if to_the_end else left - _margin(identity)
         ending = None if early <= 0 else _ending()
         one = _Open(identity, asyncio.timeout(left if early <= 0 else early), ending)
         self._open.add(one)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from carpal.authz import ANYONE, METHODS, allowed, open_to_anyone
+from carpal.authz import ANYONE, LISTENERS, METHODS, allowed, may_ask, open_to_anyone
 from carpal.identity import Role
 from tests.test_contract import FILES, comment_of
 
@@ -67,3 +67,9 @@ def test_a_daemon_reaches_nothing_but_its_brain() -> None:
         "/carpal.v1.Orchestrator/ReadBlob",
         "/carpal.v1.Orchestrator/WriteBlob",
     }
+
+
+def test_an_http_listener_without_a_row_serves_nobody_and_no_row_is_empty() -> None:
+    assert not any(may_ask("nobodys", role) for role in Role)
+    assert all(LISTENERS.values())
+    assert {role for role in Role if may_ask("mcp", role)} == {Role.BRAIN}
