@@ -13,6 +13,7 @@ import hashlib
 import logging
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
@@ -21,17 +22,21 @@ from pathlib import Path
 from typing import IO
 
 from carpal.errors import CarpalError, Denied
+from carpal.status import Reason
 from carpal.v1 import types_pb2
 from hands.blobs import Blobs
 from hands.contract import Attachment, FileChange, Result
 from hands.inside.history import KEPT
-from hands.pictures import fitting as pictures
+from hands.pictures import fitting
 from hands.stopping import Stoppable
 
 log = logging.getLogger(__name__)
 
 LIMIT = 30.0
 """Seconds for all contents of one result."""
+_FITTING = 2 / 3
+"""Of them, for making pictures fit, waiting for a turn included: the store has the rest."""
+_GONE = "its hand was gone before it was in the session's store"
 _NAME_MAX = 100
 """Characters of a name in a line about it."""
 _NAMES_MAX = 10_000
@@ -59,9 +64,15 @@ class Keeping:
         self._attached: list[Attachment] = []
         """Those that are blobs, as these are."""
         self._said: list[str] = []
-        """What was done to pictures, a line each."""
+        """What was done to pictures, and why some are left out: a line each."""
         self._left_out = 0
-        """Attachments of which a line says why they are not there."""
+        """Of these lines, those of attachments that are not there."""
+        self._whys: list[str] = []
+        """Why others are not there, each."""
+        self._otherwise = _GONE if sessions else "its hand is no session's any more"
+        """Why those are not there of which nothing is known yet."""
+        self._limit = limit
+        self._fitted_by = 0.0
         self.any = any(each.kept for each in result.files) or bool(result.attachments)
         """There are contents."""
 
@@ -70,13 +81,16 @@ class Keeping:
         """The result as it may be told now, with those files kept that are blobs by now."""
         if not self.any:
             return self._result
-        missing = len(self._result.attachments) - len(self._attached) - self._left_out
-        return _with(self._result, self._there, self._attached, self._said, missing)
+        known = len(self._attached) + self._left_out + len(self._whys)
+        unknown = len(self._result.attachments) - known
+        whys = [*self._whys, *[self._otherwise] * unknown]
+        return _with(self._result, self._there, self._attached, self._said, whys)
 
     async def put(self) -> None:
         """Put them where the log is, as far as that goes in time, and until `stop`."""
         if not self.any or not self._sessions:
             return
+        self._fitted_by = asyncio.get_running_loop().time() + _FITTING * self._limit
         try:
             async with self._stoppable.running():
                 # What is attached is what the call was for, so it goes first.
@@ -84,50 +98,67 @@ class Keeping:
                     await self._attach(one)
                 changed = {each.digest: each for each in self._result.files if each.kept}
                 for digest, change in changed.items():
-                    if await self._put(change):
+                    if not await self._put(change):
                         self._there.add(digest)
         except (CarpalError, TimeoutError) as error:
             # No more is tried: each may cost the whole wait for a link.
+            if not self._stoppable.stopped:
+                self._otherwise = _untaken(error, self._limit)
             why = str(error) or "there was no time"
             log.warning("contents not kept", extra={"folder": str(self._hand_folder), "why": why})
 
     async def _attach(self, one: Attachment) -> None:
         """Put a picture as the model takes it, and anything else as it is."""
         if not one.media_type.startswith("image/"):
-            if await self._put(one):
-                self._attached.append(one)
+            self._note(one, await self._put(one))
             return
         try:
             data = await asyncio.to_thread(_content, self._hand_folder, one)
         except OSError as error:
-            about = {"path": one.name[:200], "why": str(error)}
-            log.warning("content not kept", extra=about)
+            self._note(one, _misses(one.name, error))
             return
-        made = await pictures.fitted(data)
+        made = await self._fit(data)
         called = _called(one.name)
-        if isinstance(made, pictures.LeftOut):
+        if isinstance(made, fitting.LeftOut):
             self._left_out += 1
             self._said.append(f"[{called} is left out: {made.why}]")
             return
         digest = hashlib.sha256(made.data).digest()
         fits = Attachment(digest, len(made.data), made.media_type, one.name)
-        if await self._put(fits, BytesIO(made.data)):
-            self._attached.append(fits)
-            if made.remark:
-                self._said.append(f"[{called}: {made.remark}]")
+        why = await self._put(fits, BytesIO(made.data))
+        self._note(fits, why)
+        if made.remark and not why:
+            self._said.append(f"[{called}: {made.remark}]")
 
-    async def _put(self, told: FileChange | Attachment, data: IO[bytes] | None = None) -> bool:
-        """Whether it is a blob now. What the hand put in its place is no more than what it says."""
+    async def _fit(self, data: bytes) -> fitting.Fitted | fitting.LeftOut:
+        try:
+            async with asyncio.timeout_at(self._fitted_by):
+                return await fitting.fitted(data, str(self._hand_folder))
+        except TimeoutError:
+            seconds = _FITTING * self._limit
+            return fitting.LeftOut(f"all pictures of a result are scaled within {seconds:g} s")
+
+    def _note(self, one: Attachment, why: str) -> None:
+        if why:
+            self._whys.append(why)
+        else:
+            self._attached.append(one)
+
+    async def _put(self, told: FileChange | Attachment, data: IO[bytes] | None = None) -> str:
+        """Why it is no blob now; empty when it is one. It is no more than what it says."""
         info = types_pb2.BlobInfo(digest=told.digest, size=told.size)
+        of = told.path if isinstance(told, FileChange) else told.name
         try:
             with _opened(self._hand_folder, told.digest) if data is None else data as content:
                 await self._blobs.write(self._sessions[0], content, info)
-        except (OSError, Denied) as error:
-            of = told.path if isinstance(told, FileChange) else told.name
-            about = {"path": of[:200], "why": str(error)}
-            log.warning("content not kept", extra=about)
-            return False
-        return True
+        except OSError as error:
+            return _misses(of, error)
+        except Denied as error:
+            log.warning("content not kept", extra={"path": of[:200], "why": str(error)})
+            if error.reason is Reason.POLICY_FORBIDS:
+                return "the machine's owner does not let it leave"
+            return f"it may not be put into the session's store: {error.message}"
+        return ""
 
     def stop(self) -> None:
         """What is not a blob by now will be none."""
@@ -151,7 +182,7 @@ class Keeping:
 
 def without(result: Result) -> Result:
     """A result whose contents nobody will put anywhere."""
-    return _with(result, set(), [], [], len(result.attachments))
+    return _with(result, set(), [], [], [_GONE] * len(result.attachments))
 
 
 def _with(
@@ -159,17 +190,28 @@ def _with(
     there: set[bytes],
     attached: Sequence[Attachment],
     said: Sequence[str],
-    missing: int,
+    whys: Sequence[str],
 ) -> Result:
     files = [
         dataclasses.replace(each, kept=each.kept and each.digest in there) for each in result.files
     ]
-    content = "\n".join([result.content, *said])
-    if missing:
-        what = "attachment" if missing == 1 else "attachments"
-        why = "the session's store did not take them in time, or they may not leave the machine"
-        content += f"\n[{missing} {what} left out: {why}]"
+    lines = [
+        f"[{count} {'attachment' if count == 1 else 'attachments'} left out: {why}]"
+        for why, count in Counter(whys).items()
+    ]
+    content = "\n".join([result.content, *said, *lines])
     return dataclasses.replace(result, files=files, attachments=tuple(attached), content=content)
+
+
+def _misses(name: str, error: OSError) -> str:
+    log.warning("content not kept", extra={"path": name[:200], "why": str(error)})
+    return "what lies in the hand is not what the call said of it"
+
+
+def _untaken(error: CarpalError | TimeoutError, limit: float) -> str:
+    if isinstance(error, CarpalError):
+        return f"the session's store did not take it: {error.message}"
+    return f"the session's store had not all of the result within {limit:g} s"
 
 
 def _called(name: str) -> str:
@@ -181,9 +223,9 @@ def _called(name: str) -> str:
 def _content(hand_folder: Path, told: Attachment) -> bytes:
     """The bytes of a picture. OSError when they are not there, or others."""
     with _opened(hand_folder, told.digest) as file:
-        data = file.read(pictures.TAKEN_MAX + 1)
-    if len(data) > pictures.TAKEN_MAX or hashlib.sha256(data).digest() != told.digest:
-        raise OSError(f"it has other bytes, or more than {pictures.TAKEN_MAX}")
+        data = file.read(fitting.TAKEN_MAX + 1)
+    if len(data) > fitting.TAKEN_MAX or hashlib.sha256(data).digest() != told.digest:
+        raise OSError(f"it has other bytes, or more than {fitting.TAKEN_MAX}")
     return data
 
 

@@ -1,14 +1,17 @@
 """A picture that leaves a hand, made what the model takes before it is a blob, or left out.
 
-Most are that already, and pass as they are: nothing is decoded. The others are scaled, one at a
-time, in a process of its own (`hands/pictures/scaler.py`), which needs Pillow. Whatever a hand
-gives, a result says what became of it, and the daemon's memory and event loop stay its own.
+Most are that already, and pass as they are: nothing is decoded. The others are scaled, each in a
+process of its own (`hands/pictures/scaler.py`), which needs Pillow, and one of a hand at a time.
+Whatever a hand gives, a result says what became of it, and the daemon's memory and event loop stay
+its own.
 """
 
 import asyncio
 import contextlib
 import os
+import signal
 import sys
+import time
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +20,7 @@ from weakref import WeakKeyDictionary
 from carpal import extras
 from carpal.pictures import BYTES_MAX, MEDIA_TYPES, Fit, fit
 from hands.pictures import header, scaler
+from hands.pictures.turns import Turns
 
 TAKEN_MAX = 5 * 1024 * 1024
 """Bytes of a picture, as a hand gives it."""
@@ -24,15 +28,22 @@ PIXELS_MAX = 32_000_000
 """Of one that is scaled; decoded it takes four bytes each, and a copy."""
 SECONDS = 10.0
 """For one, once it is its turn."""
+TURN_SECONDS = 15.0
+"""Until it is: the longest that one of another hand takes, and time for others that came before."""
+AT_ONCE = 2
+"""Of different hands, in one daemon: each may take 300 MB."""
 INSTALL = f"where the daemon runs, {extras.how('images')}"
 _SCALER = Path(scaler.__file__)
 _WHY = {
     scaler.DAMAGED: "it is damaged",
     scaler.TOO_LARGE: "it has too many bytes even when it is scaled",
     scaler.NO_MEMORY: "to scale it takes too much memory",
+    scaler.NO_LIBRARY: f"Pillow, which scales it, cannot be loaded: {INSTALL}",
+    -signal.SIGXCPU: f"it was not scaled within {SECONDS:g} s",
+    -signal.SIGKILL: "what scales it was killed: the machine has too little memory, perhaps",
 }
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
-"""One picture at a time in a daemon, whatever the number of hands: each may take 300 MB."""
+_BUSY = "pictures of other hands are being scaled, and its turn did not come within {:g} s"
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -52,8 +63,8 @@ class LeftOut:
     why: str
 
 
-async def fitted(data: bytes) -> Fitted | LeftOut:
-    """The picture as the model takes it."""
+async def fitted(data: bytes, whose: str = "") -> Fitted | LeftOut:
+    """The picture as the model takes it; `whose` names the hand that gave it."""
     found = header.read(data)
     if found is None:
         return LeftOut("it is damaged, or no PNG, JPEG, GIF, WebP or BMP")
@@ -67,7 +78,7 @@ async def fitted(data: bytes) -> Fitted | LeftOut:
         seen = f"no more than {made.width}x{made.height} of its {size} pixels"
         what = seen if made.scaled else f"no {found.media_type} of {len(data)} bytes"
         return LeftOut(f"the model sees {what}, and Pillow, which scales it, is missing: {INSTALL}")
-    return await _scaled(data, found.media_type, made)
+    return await _scaled(data, found.media_type, made, whose=whose)
 
 
 async def part(
@@ -82,15 +93,25 @@ async def part(
         return LeftOut(f"it has {size} pixels, more than the {PIXELS_MAX} that are scaled")
     if find_spec("PIL") is None:
         return LeftOut(f"Pillow, which scales it, is missing: {INSTALL}")
-    return await _scaled(data, found.media_type, Fit(width, height, found.width, found.height), box)
+    return await _scaled(
+        data, found.media_type, Fit(width, height, found.width, found.height), box=box
+    )
 
 
 async def _scaled(
-    data: bytes, media_type: str, made: Fit, box: tuple[int, int, int, int] | None = None
+    data: bytes,
+    media_type: str,
+    made: Fit,
+    *,
+    box: tuple[int, int, int, int] | None = None,
+    whose: str = "",
 ) -> Fitted | LeftOut:
-    lock = _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
-    async with lock:
-        out = await _run(data, made, box)
+    turns = _turns.setdefault(asyncio.get_running_loop(), Turns(AT_ONCE, time.monotonic))
+    try:
+        async with turns.turn(whose, TURN_SECONDS):
+            out = await _run(data, made, box)
+    except TimeoutError:
+        return LeftOut(_BUSY.format(TURN_SECONDS))
     if isinstance(out, LeftOut):
         return out
     found = header.read(out)

@@ -37,6 +37,8 @@ def _read(data: bytes) -> Header | None:
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return _webp(data)
     if data.startswith(b"BM"):
+        if _little(data[14:18]) == 12:  # of OS/2
+            return _of("image/bmp", data, 18, 2, "little")
         height = int.from_bytes(data[22:26], "little", signed=True)
         width = int.from_bytes(data[18:22], "little", signed=True)
         return Header("image/bmp", width, abs(height))  # below 0 it stands on its head

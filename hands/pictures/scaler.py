@@ -16,7 +16,7 @@ import sys
 import warnings
 from typing import Any
 
-DAMAGED, TOO_LARGE, NO_MEMORY = 3, 4, 5
+DAMAGED, TOO_LARGE, NO_MEMORY, NO_LIBRARY = 3, 4, 5, 6
 """Exit codes."""
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")
 _MEMORY = 640 * 1024 * 1024
@@ -33,12 +33,16 @@ _ORIENTATION = 0x0112
 
 def main(old: str, new: str, longest: str, part: str = "") -> int:
     """Do it; the exit code."""
-    from PIL import Image, ImageFile
-
-    warnings.simplefilter("error")
-    ImageFile.LOAD_TRUNCATED_IMAGES = False
+    # A warning is of what is odd and can be shown all the same; what is too large is found below.
+    warnings.simplefilter("ignore")
     data = sys.stdin.buffer.read()
-    _warm(Image)
+    try:
+        from PIL import Image, ImageFile
+
+        _warm(Image)
+    except Exception:  # noqa: BLE001 - a library that is broken, or lacks a part, raises anything
+        return NO_LIBRARY
+    ImageFile.LOAD_TRUNCATED_IMAGES = False
     _confine(int(longest))
     size, target = _size(old), _size(new)
     box = tuple(int(each) for each in part.split(",")) if part else None

@@ -181,7 +181,8 @@ async def test_of_a_picture_that_the_hand_changed_meanwhile_nothing_is_taken(
     keeping = kept.Keeping(result, tmp_path, blobs, ["s"], PATIENCE)
     await keeping.put()
     assert not blobs.taken
-    assert "[1 attachment left out: " in keeping.result.content
+    why = "what lies in the hand is not what the call said of it"
+    assert keeping.result.content == f"done\n[1 attachment left out: {why}]"
 
 
 async def test_of_several_pictures_each_that_is_left_out_has_its_line(tmp_path: Path) -> None:
@@ -191,3 +192,59 @@ async def test_of_several_pictures_each_that_is_left_out_has_its_line(tmp_path: 
     assert len(keeping.result.attachments) == 1
     lines = keeping.result.content.splitlines()
     assert [line[:20] for line in lines] == ["done", "[a is left out: it i", "[a is left out: it h"]
+
+
+POLICY = refuse(Reason.POLICY_FORBIDS, "a secret is in it")
+FULL = refuse(Reason.STORE_FULL, "no room")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "why"),
+    [
+        (POLICY, "the machine's owner does not let it leave"),
+        (FULL, "the session's store did not take it: no room"),
+    ],
+)
+async def test_why_an_attachment_is_left_out_is_said_as_it_is(
+    tmp_path: Path, refusal: CarpalError, why: str
+) -> None:
+    result = attached(tmp_path, (b"a", "text/csv"), (b"b", "text/csv"))
+    keeping = kept.Keeping(result, tmp_path, Taking(refusal), ["s"], PATIENCE)
+    await keeping.put()
+    assert keeping.result.content == f"done\n[2 attachments left out: {why}]"
+
+
+async def test_what_was_not_tried_any_more_is_said_by_what_kept_it_from_that(
+    tmp_path: Path,
+) -> None:
+    result = attached(tmp_path, (b"a", "text/csv"), (png(), "image/png"))
+    gone = "its hand was gone before it was in the session's store"
+    late = "the session's store had not all of the result within 0.05 s"
+    assert kept.without(result).content == f"done\n[2 attachments left out: {gone}]"
+    slow = kept.Keeping(result, tmp_path, Away(), ["s"], 0.05)
+    await slow.put()
+    assert slow.result.content == f"done\n[2 attachments left out: {late}]"
+    lost = kept.Keeping(result, tmp_path, blobs := Away(), ["s"], PATIENCE)
+    putting = asyncio.create_task(lost.put())
+    async with asyncio.timeout(PATIENCE):
+        await blobs.asked.wait()
+        lost.stop()
+        await putting
+    assert lost.result.content == f"done\n[2 attachments left out: {gone}]"
+    nobodys = kept.Keeping(result, tmp_path, Taking(), [])
+    await nobodys.put()
+    assert nobodys.result.content.endswith("left out: its hand is no session's any more]")
+
+
+async def test_pictures_of_a_result_that_take_too_long_leave_time_for_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "slow.py"
+    script.write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.setattr("hands.pictures.fitting._SCALER", script)
+    result = attached(tmp_path, (png(3000), "image/png"), (b"a", "text/csv"), (png(), "image/png"))
+    keeping = kept.Keeping(result, tmp_path, Taking(), ["s"], 1.5)
+    await keeping.put()
+    assert [each.media_type for each in keeping.result.attachments] == ["text/csv", "image/png"]
+    why = "all pictures of a result are scaled within 1 s"
+    assert keeping.result.content == f"done\n[a is left out: {why}]"

@@ -3,6 +3,8 @@
 import asyncio
 import io
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from PIL import Image
 
 from carpal import extras
 from carpal.pictures import BYTES_MAX
-from hands.pictures import fitting
+from hands.pictures import fitting, scaler
 from hands.pictures.fitting import Fitted, LeftOut, fitted, part
 from tests.hands.pictures.test_header import made
 from tests.pace import SCALE
@@ -134,9 +136,9 @@ async def test_the_largest_that_is_scaled_is_scaled() -> None:
     assert opened(await fitted(data)).size == (1568, 784)
 
 
-async def test_the_loop_goes_on_while_pictures_are_scaled_one_at_a_time() -> None:
+async def test_the_loop_goes_on_while_pictures_of_a_hand_are_scaled_one_at_a_time() -> None:
     data = made("PNG", 4000, 3000)
-    work = asyncio.gather(*(fitted(data) for _ in range(3)))
+    work = asyncio.gather(*(fitted(data, "h") for _ in range(3)))
     longest = 0.0
     scalers = 0
     while not work.done():
@@ -150,6 +152,101 @@ async def test_the_loop_goes_on_while_pictures_are_scaled_one_at_a_time() -> Non
     assert not children(), "none is left"
 
 
+SLOW = """
+import sys, time
+old = sys.argv[1]
+if old == "3000x3000":
+    time.sleep(600)
+sys.argv[0] = {scaler!r}
+exec(compile(open(sys.argv[0]).read(), sys.argv[0], "exec"))
+"""
+
+
+async def test_a_hand_whose_pictures_take_long_holds_up_no_other_hands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "scaler.py"
+    script.write_text(SLOW.format(scaler=scaler.__file__))
+    monkeypatch.setattr(fitting, "_SCALER", script)
+    slow = [asyncio.create_task(fitted(png(3000), "slow")) for _ in range(4)]
+    try:
+        await until_there_are_children()
+        async with asyncio.timeout(5 * SCALE):
+            for _ in range(2):
+                assert isinstance(await fitted(png(2000), "quick"), Fitted)
+        assert not any(each.done() for each in slow)
+    finally:
+        for each in slow:
+            each.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+    assert not children()
+
+
+async def test_one_whose_turn_does_not_come_is_left_out_for_that_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "scaler.py"
+    script.write_text(SLOW.format(scaler=scaler.__file__))
+    monkeypatch.setattr(fitting, "_SCALER", script)
+    monkeypatch.setattr(fitting, "TURN_SECONDS", 0.2)
+    slow = [asyncio.create_task(fitted(png(3000), hand)) for hand in ("a", "b")]
+    try:
+        await until_there_are_children(fitting.AT_ONCE)
+        answer = await fitted(png(2000), "c")
+    finally:
+        for each in slow:
+            each.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+    assert isinstance(answer, LeftOut)
+    assert answer.why.startswith("pictures of other hands are being scaled, and its turn did not")
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("raise SystemExit(6)", "Pillow, which scales it, cannot be loaded: "),
+        ("import os; os.kill(os.getpid(), 24)", "it was not scaled within 10 s"),
+        ("import os; os.kill(os.getpid(), 9)", "what scales it was killed: the machine has too"),
+        ("raise SystemExit(99)", "what scales it ended by 99"),
+    ],
+)
+async def test_a_scaler_that_ends_otherwise_does_not_call_the_picture_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, why: str
+) -> None:
+    script = tmp_path / "scaler.py"
+    script.write_text(code)
+    monkeypatch.setattr(fitting, "_SCALER", script)
+    answer = await fitted(png(2000))
+    assert isinstance(answer, LeftOut)
+    assert answer.why.startswith(why)
+
+
+def test_a_library_that_cannot_be_loaded_is_that(tmp_path: Path) -> None:
+    broken = "import sys; sys.modules['PIL'] = None; sys.path[0:0] = [sys.argv[1]]; import scaler; "
+    command = f"{broken}sys.exit(scaler.main('1x1', '1x1', '99'))"
+    ended = subprocess.run(
+        [sys.executable, "-c", command, str(Path(scaler.__file__).parent)],
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == scaler.NO_LIBRARY
+
+
+async def test_a_picture_of_which_a_library_only_warns_is_shown() -> None:
+    odd = made("JPEG", 2000, 2000)
+    exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x09" + b"\xff" * 7  # says nine values, and has none
+    segment = b"\xff\xe1" + (len(exif) + 2).to_bytes(2, "big") + exif
+    assert opened(await fitted(odd[:2] + segment + odd[2:])).size == (1092, 1092)
+
+
+async def test_a_bitmap_of_the_oldest_kind_is_shown() -> None:
+    rows = b"\x80\0\0" * 300 * 200
+    head = b"BM" + (26 + len(rows)).to_bytes(4, "little") + bytes(4) + b"\x1a\0\0\0\x0c\0\0\0"
+    sizes = b"".join(each.to_bytes(2, "little") for each in (300, 200, 1, 24))
+    assert opened(await fitted(head + sizes + rows)).size == (300, 200)
+
+
 async def test_one_that_takes_too_long_is_left_out_and_its_process_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -161,9 +258,7 @@ async def test_one_that_takes_too_long_is_left_out_and_its_process_ends(
 
 async def test_who_does_not_wait_any_more_leaves_no_process() -> None:
     work = asyncio.create_task(fitted(made("PNG", 4000, 3000)))
-    async with asyncio.timeout(10 * SCALE):
-        while not children():  # noqa: ASYNC110 - a process's start is nobody's event
-            await asyncio.sleep(0.005)
+    await until_there_are_children()
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
@@ -183,6 +278,12 @@ async def test_without_pillow_small_pictures_pass_and_for_others_one_is_told_wha
     answer = await fitted(made("BMP", 20, 20))
     assert isinstance(answer, LeftOut)
     assert "no image/bmp of 1254 bytes" in answer.why
+
+
+async def until_there_are_children(count: int = 1) -> None:
+    async with asyncio.timeout(10 * SCALE):
+        while len(children()) < count:  # noqa: ASYNC110 - a process's start is nobody's event
+            await asyncio.sleep(0.005)
 
 
 def children() -> list[int]:
