@@ -88,9 +88,7 @@ def dev(
         ready_file=ready_file,
         named=named,
     )
-    try:
-        process.run(Dev(state, options).main)
-    except asyncio.CancelledError:  # a second Ctrl-C: what was left has been killed
+    if process.run(Dev(state, options).main):  # by a second Ctrl-C: what was left has been killed
         click.echo("carpal: ended at once", err=True)
     return 0
 

@@ -35,19 +35,19 @@ def collect_seldom() -> None:
     gc.set_threshold(*_GARBAGE)
 
 
-def run(main: Callable[[asyncio.Event], Awaitable[None]], *, server: bool = False) -> None:
+def run(main: Callable[[asyncio.Event], Awaitable[None]], *, server: bool = False) -> bool:
     """Run `main` until it returns; SIGTERM or SIGINT sets its stop event.
 
-    A second signal cancels it. A `server` runs on uvloop when it is installed;
-    what spawns children does not: uvloop misses the end of their output when
-    a grandchild lives on.
+    A second signal cancels it, which is no error: this gives whether that was so.
+    A `server` runs on uvloop when it is installed; what spawns children does not:
+    uvloop misses the end of their output when a grandchild lives on.
     """
     closed = threading.Event()
     try:
         with asyncio.Runner(loop_factory=_loop_factory() if server else None) as runner:
             try:
                 with watched(runner.get_loop()):
-                    runner.run(_with_signals(main))
+                    return runner.run(_with_signals(main))
             finally:
                 _end_anyway(closed)
     finally:
@@ -77,15 +77,19 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def _with_signals(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+async def _with_signals(main: Callable[[asyncio.Event], Awaitable[None]]) -> bool:
+    """Whether a second signal cut it short."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     task = asyncio.current_task()
     if task is None:
         raise RuntimeError("not in a task")
+    cut_short = False
 
     def stopping() -> None:
+        nonlocal cut_short
         if stop.is_set():
+            cut_short = True
             task.cancel()
         stop.set()
 
@@ -93,12 +97,16 @@ async def _with_signals(main: Callable[[asyncio.Event], Awaitable[None]]) -> Non
         loop.add_signal_handler(number, stopping)
     try:
         await main(stop)
+    except asyncio.CancelledError:
+        if not cut_short:
+            raise
     except BaseExceptionGroup as group:
         # A TaskGroup wraps even a single error; callers want the error itself.
         raise only_error(group) from None
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+    return cut_short
 
 
 def only_error(error: BaseException) -> BaseException:

@@ -88,8 +88,6 @@ def run(found: Found, work: Callable[[Operator], Coroutine[Any, Any, int]]) -> i
             else:
                 task.cancel()
 
-    try:
-        process.run(main)
-    except asyncio.CancelledError:  # a second Ctrl-C
+    if process.run(main):  # a second Ctrl-C
         notice("left")
     return code

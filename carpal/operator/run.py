@@ -82,9 +82,7 @@ def run(
         work.take(Agent() if named is None else agent_documents.agent_in(named))
     else:
         work.named = check_id(named, "--agent")
-    try:
-        process.run(work.main)
-    except asyncio.CancelledError:  # the second Ctrl-C
+    if process.run(work.main):  # the second Ctrl-C
         notice(f"left; the session goes on: carpal session tail {work.session_id}")
         return INTERRUPTED
     return work.code

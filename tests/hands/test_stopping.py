@@ -43,13 +43,16 @@ async def _calls(machine: Machine) -> list[str]:
     return [call for hand in hands["hands"] for call in hand["calls"]]
 
 
-async def test_sigterm_takes_no_new_hands_and_waits_for_the_call_that_runs_as_heartbeats_go_on(
-    machine: Machine, one: FakeBrain
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_told_to_end_it_takes_no_new_hands_and_waits_for_the_call_that_runs_as_it_beats_on(
+    machine: Machine, one: FakeBrain, number: signal.Signals
 ) -> None:
     async with machine.process(CARPAL_STOP_WAIT=LONG) as child:
-        _, running = await _waits(machine, one)
-        child.process.terminate()
+        asked, running = await _waits(machine, one)
+        child.process.send_signal(number)
         row = await until(machine, draining=True)
+        with pytest.raises(CarpalError, match="draining"):
+            await asked.provision("h2")
         assert row["state"] == "linked"
         begun = len(one.beats)
         async with asyncio.timeout(PATIENCE):
@@ -71,7 +74,8 @@ async def test_a_second_sigterm_cuts_the_wait_short_and_the_call_goes_on(
         await until(machine, draining=True)
         child.process.terminate()
         async with asyncio.timeout(PATIENCE):
-            await child.process.wait()
+            assert await child.process.wait() == 0
+    assert "Traceback" not in (machine.state / "daemon.log").read_text()
     await asyncio.wait({running})
     assert running.exception() is not None
     async with machine.process() as child:
