@@ -1,6 +1,7 @@
 """A machine asks why it is refused, and can have itself revoked."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,18 @@ async def test_a_token_of_one_pool_gives_no_certificate_of_another(
     with pytest.raises(CarpalError) as caught:
         await enroll(token, tmp_path / "third")
     assert caught.value.reason is Reason.TOKEN_REFUSED
+
+
+async def test_a_daemon_that_is_to_enrol_ends_with_3_where_nobody_is_and_4_where_it_is_refused(
+    domain: Trust, tmp_path: Path
+) -> None:
+    command, token = Command(tmp_path), await domain.token("build-1")
+    await enroll(token, tmp_path / "first")
+    nobody = replace(await domain.token("build-2"), address="127.0.0.1:1")
+    for each, code in ((nobody, 3), (token, 4)):
+        run = ("hand", "run", "--state-dir", str(tmp_path / "state"), "--token-file", "-")
+        ran = await command(*run, stdin=each.text())
+        assert (ran.code, "Traceback" in ran.stderr) == (code, False), ran.stderr
 
 
 async def test_a_used_token_on_a_machine_that_is_enrolled_is_told_that_it_is_and_to_just_run(

@@ -178,6 +178,9 @@ async def test_a_bare_machine_goes_from_a_token_to_its_end_by_the_page_alone(
         )
         token = await operator("fleet", "token", "--name", "bare-1", "--pool", "bare")
         assert token.code == 0, token.stderr
+        kept = machine.root / "etc/carpal/hand.toml"
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_text("hands_max = 9\n")
 
         async with machine.on():
             enrolled = await machine(
@@ -201,7 +204,9 @@ async def test_a_bare_machine_goes_from_a_token_to_its_end_by_the_page_alone(
             assert (drained.code, "idle" in drained.stdout) == (1, True), drained.stderr
             gone = await machine("carpal", "hand", "uninstall", "--yes", "--now")
             assert gone.code == 0, gone.stdout + gone.stderr
+            assert (await machine("carpal", "--version")).code == 0, "the package stays"
         assert "revoked the identity of bare-1" in gone.stdout
+        assert kept.read_text() == "hands_max = 9\n"
         assert not (machine.root / STATE).exists()
         listed = await operator("fleet", "ls", "--json")
         rows = [json.loads(line) for line in listed.stdout.splitlines()]

@@ -19,6 +19,9 @@ from hands.enroll import Links, links_path
 from hands.journal import Journal
 from tests.command import Command
 from tests.hands.doctor.conftest import Lone
+from tests.hands.fake_brain import FakeBrain
+from tests.hands.local.test_status import until
+from tests.hands.machine import Machine
 from tests.pki import Pki
 
 SHAPES = ("hunter2!", "p@ss/w:rd+é", "canary-with-words-alone", secrets.token_urlsafe(32))
@@ -105,6 +108,23 @@ async def test_no_canary_in_keys_tokens_settings_environment_log_or_journal_is_i
         for where, canary in whole.items():
             form = found_in(data, canary)
             assert not form, f"{where} is in {name}, {form}: {data.decode()}"
+
+
+async def test_a_variable_of_the_daemon_is_known_and_taken_out(
+    tmp_path: Path, machine: Machine, one: FakeBrain
+) -> None:
+    log, out = tmp_path / "its.log", tmp_path / "d.zip"
+    log.write_text(
+        "2026-11-30T12:00:00.000000Z [warning  ] link lost                      [hands.daemon] "
+        "why='it said plain-word'\n"
+    )
+    where = ("--log", str(log), "--state-dir", str(machine.state))
+    async with machine.process(THEIRS="plain-word"):
+        await one.link()
+        await until(machine, state="linked")
+        ran = await Command(tmp_path)("hand", "diag", "--output", str(out), *where)
+    assert ran.code == 0, ran.stderr
+    assert b"it said [redacted]" in members(out)["log.txt"]
 
 
 def _journal(lone: Lone, planted: Planted) -> None:

@@ -1,7 +1,9 @@
 """`carpal hand diag`: one file, whatever is wrong with the machine, that says what is in it."""
 
+import asyncio
 import json
 import os
+import re
 import stat
 import zipfile
 from pathlib import Path
@@ -9,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from carpal.errors import CarpalError
+from carpal.process import interpreter
 from carpal.status import Reason
 from hands.diag import log_lines, log_source
 from hands.diag.bundle import Member, write
 from hands.diag.known import Known
 from hands.enroll import Links, links_path
-from tests.command import Command
+from tests.command import SECONDS, Command
 from tests.hands.doctor.conftest import Lone
 from tests.pki import Pki
 
@@ -55,6 +58,39 @@ async def test_it_says_what_it_wrote_and_what_is_in_it(tmp_path: Path, pki: Pki)
     assert "is there already" in ran.stderr
 
 
+async def test_without_a_name_it_is_one_of_its_time_in_the_current_folder(tmp_path: Path) -> None:
+    command = Command(tmp_path, {"CARPAL_SANDBOX": "off"})
+    (tmp_path / "here").mkdir()
+    program = (*interpreter(), "hand", "diag", "--state-dir", str(tmp_path / "state"))
+    process = await asyncio.create_subprocess_exec(
+        *program, cwd=tmp_path / "here", env=command.environ, stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(SECONDS):
+        said, _ = await process.communicate()
+    (made,) = (tmp_path / "here").iterdir()
+    assert re.fullmatch(r"carpal-hand-\d{8}T\d{6}Z\.zip", made.name)
+    lines = said.decode().splitlines()
+    assert f"wrote {made.name}" in lines[0]
+    for name in MEMBERS:
+        assert sum(name in line for line in lines[1:]) == 1, said.decode()
+
+
+async def test_of_proxy_and_labels_it_is_said_that_they_are_set_and_of_variables_their_names(
+    tmp_path: Path,
+) -> None:
+    given, out = tmp_path / "hand.toml", tmp_path / "d.zip"
+    given.write_text('hands_max = 7\nproxy = "http://p:1"\nlabels = {rack = "seven"}\n')
+    environ = {"CARPAL_SANDBOX": "off", "HTTPS_PROXY": "http://p:1", "OTHERS": "x"}
+    given_, where = ("--config", str(given)), ("--state-dir", str(tmp_path / "state"))
+    ran = await Command(tmp_path, environ)("hand", "diag", "--output", str(out), *given_, *where)
+    assert ran.code == 0, ran.stderr
+    with zipfile.ZipFile(out) as archive:
+        told = json.loads(archive.read("settings.json"))
+    assert (told["hands_max"], told["proxy"], told["labels"]) == (7, "(set)", {"rack": "(set)"})
+    assert {"CARPAL_SANDBOX", "HTTPS_PROXY"} <= set(told["variables"])
+    assert "OTHERS" not in told["variables"]
+
+
 async def test_a_machine_on_which_all_is_wrong_has_one_too(tmp_path: Path) -> None:
     state, given = tmp_path / "state", tmp_path / "hand.toml"
     given.write_text("what is this")
@@ -89,8 +125,10 @@ def test_of_a_long_log_the_last_lines_are_taken(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("".join(f"line {number}\n" for number in range(500_000)))
     found = log_source.recent(log)
-    assert len(found.lines) == log_source.LINES_MAX
+    assert len(found.lines) == log_source.LINES_MAX == 2_000
     assert found.lines[-1] == "line 499999"
+    log.write_text("".join(f"{number:1023}\n" for number in range(1_500)))
+    assert [int(line) for line in log_source.recent(log).lines] == [*range(1_500 - 1_024, 1_500)]
 
 
 def test_without_a_file_it_is_what_systemd_kept_of_the_unit_or_why_there_is_none(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from tests.hands.local.test_status import until as linked
 from tests.pace import SCALE
 
 _ROOT = Path(__file__).resolve().parents[3]
+PAGE = _ROOT / "docs/reference/daemon.md"
 _USER = 720_000 + os.getpid() % 10_000
 """One that no machine has."""
 _NO_USERNS = (
@@ -78,6 +80,12 @@ async def test_a_machine_that_is_linked_makes_it_succeed(tmp_path: Path, patient
     rows = rows_of(ran.stdout)
     assert rows["daemon"]["verdict"] == "ok"
     assert rows[f"stream {patient.brain.address}"]["verdict"] == "ok"
+    assert list(rows)[-1] == "next"
+    said = {re.sub(r" [\d.]+$", " HOST", re.sub(r" [\d.]+:\d+$", " H:P", each)) for each in rows}
+    said = {"type NAME" if each.startswith("type ") else each for each in said}
+    table = PAGE.read_text().partition("| target | what is looked at |")[2].partition("\n\n")[0]
+    listed = re.findall(r"`([^`]+)`", " ".join(re.findall(r"^\| (.*?) \|", table, re.MULTILINE)))
+    assert said - {"next"} == set(listed) - {"policy names"}, "and on the page"
 
 
 @pytest.mark.parametrize("text", ["75", "s", "-1s", "1h", "61m", "7.5s"])
@@ -86,7 +94,7 @@ async def test_a_time_to_hold_that_is_none_is_refused(text: str) -> None:
 
     with pytest.raises(BadInput, match="--hold"):
         parse_hold(text)
-    assert (parse_hold("75s"), parse_hold("5m")) == (75.0, 300.0)
+    assert [parse_hold(each) for each in ("75s", "5m", "60m")] == [75.0, 300.0, 3600.0]
 
 
 @pytest.fixture

@@ -13,7 +13,9 @@ import grpc
 import msgspec
 import pytest
 
+from brain.app import BrainConfig
 from brain.enrollment import EnrollmentService
+from carpal import server
 from carpal.identity import Role
 from carpal.proof import Token
 from carpal.revocations import Revocations
@@ -23,7 +25,7 @@ from carpal.v1 import enrollment_pb2 as pb
 from carpal.v1 import enrollment_pb2_grpc, vault_pb2
 from hands.app import HandConfig
 from hands.doctor import brain as asking_brain
-from hands.doctor import stream, unclocked
+from hands.doctor import stream, subject, unclocked
 from hands.doctor.rows import Verdict
 from hands.doctor.subject import Subject, utc_now
 from hands.leaving import who_asks
@@ -266,6 +268,22 @@ async def test_a_path_that_swallows_a_stream_before_it_began_is_told_too(
     assert (row.verdict, "nothing comes through" in row.detail) == (Verdict.FAIL, True), row.text()
 
 
+def test_a_clock_may_be_wrong_by_five_minutes_and_is_warned_of_before() -> None:
+    rows = [asking_brain.clock(timedelta(seconds=at), timedelta()) for at in (29, 31, -299, 301)]
+    assert [row.verdict for row in rows] == [
+        *(Verdict.OK, Verdict.WARN, Verdict.WARN, Verdict.FAIL),
+    ]
+
+
+def test_a_held_stream_beats_as_links_do_whose_brain_pings_every_30_seconds() -> None:
+    assert BrainConfig().heartbeat == subject.BEAT
+    assert msgspec.convert({"heartbeat": subject.LONGEST_BEAT}, BrainConfig)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"heartbeat": subject.LONGEST_BEAT + 0.1}, BrainConfig)
+    assert subject.LONGEST_BEAT == 15
+    assert dict(server._OPTIONS)["grpc.keepalive_time_ms"] == 30_000
+
+
 async def test_a_stream_is_held_only_when_asked_for(patient: Patient) -> None:
     rows = await patient.rows()
     assert (rows["stream"].verdict, "--hold 75s" in rows["stream"].action) == (Verdict.SKIP, True)
@@ -279,6 +297,7 @@ async def test_before_enrolling_a_token_is_enough_to_look_at_the_way_and_is_not_
     patient.subject = new
     await patient.cured(f"tls {token.address}")
     await patient.warns("enrolment", "not enrolled", "carpal hand enroll")
+    assert "clock" not in await patient.rows()
     assert "carpal hand enroll" in (await patient.rows())["next"].action
     assert not (tmp_path / "new").exists()
     patient.subject = replace(new, token=replace(token, pins=(bytes(32),)))

@@ -9,6 +9,7 @@ import pytest
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
+from carpal.v1 import orchestrator_pb2 as pb
 from hands.local.waiting import named, wait_for_none
 from tests.hands.fake_brain import Asked, FakeBrain
 from tests.hands.local.test_status import until
@@ -42,6 +43,21 @@ async def test_a_drained_daemon_takes_no_new_hand_and_those_it_has_go_on_through
         ran = await drain(machine, "--lift")
         assert ran.stdout == "new hands are taken again\n"
         assert (await until(machine, draining=False))["hands"] == 1
+
+
+async def test_it_is_the_drain_of_an_operator_and_either_lifts_it(
+    machine: Machine, one: FakeBrain
+) -> None:
+    async with machine.daemon():
+        asked = await one.link()
+        await drain(machine)
+        lifted = await asked.ask(drain_hands=pb.DrainHandsRequest(lift=True))
+        assert not lifted.drain_hands.capacity.draining
+        await asked.provision("h")
+        await asked.ask(drain_hands=pb.DrainHandsRequest(reason="new disk"))
+        await until(machine, draining=True)
+        assert (await drain(machine, "--lift")).returncode == 0
+        await asked.provision("h2")
 
 
 async def test_wait_ends_when_the_last_hand_does_and_says_which_one_it_waits_for(

@@ -72,9 +72,9 @@ async def curl(folder: Path, *arguments: str) -> str:
     return said.decode()
 
 
-async def sent(folder: Path, data: bytes) -> bytes:
+async def sent(folder: Path, data: bytes, name: str = "socket") -> bytes:
     """All that is answered to bytes that are sent."""
-    reader, writer = await asyncio.open_unix_connection(str(folder / "socket"))
+    reader, writer = await asyncio.open_unix_connection(str(folder / name))
     try:
         writer.write(data)
         async with asyncio.timeout(PATIENCE):
@@ -192,6 +192,7 @@ async def test_what_is_no_request_of_ours_is_told_why(
     said = await sent(folder, data)
     head, _, body = said.partition(b"\r\n\r\n")
     assert head.startswith(f"HTTP/1.1 {status} ".encode())
+    assert set(json.loads(body)) == {"reason", "error", "action"}
     assert words in " ".join(json.loads(body).values())
 
 
@@ -200,6 +201,11 @@ async def test_a_head_is_answered_without_its_body(folder: Path) -> None:
     assert said.startswith(b"HTTP/1.1 200 OK\r\n")
     assert said.endswith(b"\r\n\r\n")
     assert b"Content-Length: 3\r\n" in said
+
+
+async def test_a_second_request_on_a_connection_is_not_answered(folder: Path) -> None:
+    said = await sent(folder, b"GET /livez HTTP/1.1\r\n\r\n" * 2)
+    assert said.count(b"HTTP/1.1 ") == 1
 
 
 async def test_what_a_route_refuses_reaches_who_asks_as_it_was_said(folder: Path) -> None:
@@ -282,6 +288,18 @@ async def test_where_systemd_runs_it_a_short_path_leads_to_the_socket_and_goes_w
             assert (await reader.read()).endswith(b"ok\n")
         writer.close()
     assert not way.is_symlink()
+
+
+async def test_a_daemon_that_systemd_gives_a_runtime_folder_answers_there_too(
+    machine: Machine, one: FakeBrain, tmp_path: Path
+) -> None:
+    way = tmp_path / "hand.sock"
+    async with machine.process(RUNTIME_DIRECTORY=str(tmp_path)):
+        await one.link()
+        await until(machine, state="linked")
+        assert way.readlink() == machine.files.folder / server.NAME
+        said = await sent(way.parent, b"GET /livez HTTP/1.1\r\n\r\n", way.name)
+    assert said.endswith(b"ok\n")
 
 
 async def test_who_was_asking_as_a_daemon_ended_is_let_go(tmp_path: Path) -> None:

@@ -110,6 +110,8 @@ async def test_where_no_daemon_runs_the_command_says_so(
         assert (machine.files.folder / "socket").exists()
     with pytest.raises(Unreachable, match="no daemon runs"):
         await ask(machine)
+    ran = await asyncio.to_thread(carpal, "status", "--json", "--state-dir", str(machine.state))
+    assert (ran.returncode, "start it with `carpal hand run`" in ran.stderr) == (3, True)
     if how == "killed":
         async with machine.daemon():
             await until(machine, state="linked")
@@ -130,8 +132,9 @@ async def test_a_daemon_that_stands_still_is_not_waited_for(
     async with machine.process() as child:
         await one.link()
         child.process.send_signal(signal.SIGSTOP)
-        with pytest.raises(Unreachable, match="does not answer within"):
+        with pytest.raises(Unreachable, match="does not answer within") as raised:
             await ask(machine)
+        assert raised.value.exit_code == 3
 
 
 async def test_it_answers_below_a_folder_of_any_length_and_to_its_user_alone(

@@ -191,6 +191,7 @@ async def test_a_call_in_line_at_a_stop_did_not_start_and_a_release_after_it_lea
     interrupted(await first.result())
     assert (await second.result()).outcome == pb.OUTCOME_CANCELLED
     assert "before it started" in (await second.result()).content
+    assert folder.exists(), "it is the session's"
     assert await place.release(hand_id)
     assert not folder.exists()
 

@@ -14,6 +14,8 @@ import pytest
 
 from carpal.errors import BadInput, CarpalError
 from carpal.identity import Role
+from carpal.status import Reason
+from carpal.v1 import hand_pb2 as pb
 from hands.commands.options import settings_of
 from hands.doctor import settings as doctor_settings
 from hands.files import HandFiles
@@ -23,8 +25,9 @@ from hands.systemd import install as work
 from hands.systemd import noted, unit
 from hands.systemd.systemctl import Systemd
 from hands.systemd.unit import Unit
-from tests.hands.place import PATIENCE
+from tests.hands.place import PATIENCE, Place
 from tests.hands.test_cli import carpal
+from tests.hands.test_service import provision, refused
 from tests.pki import Pki
 
 
@@ -74,6 +77,8 @@ def test_the_unit_says_what_the_daemon_needs_of_it() -> None:
     assert said["LoadCredential"] == "token:/etc/carpal/token"
     assert said["Environment"] == "GRPC_ENABLE_FORK_SUPPORT=0"
     assert said["User"] == "carpal"
+    assert (said["Restart"], said["RestartSec"]) == ("always", "5")
+    assert said["StateDirectoryMode"] == said["RuntimeDirectoryMode"] == "0700"
     assert said["DelegateSubgroup"] == "carpald"
 
 
@@ -127,6 +132,25 @@ def test_an_older_systemd_gets_a_unit_whose_daemon_makes_no_control_groups() -> 
     text = unit.text(Unit(("/bin/carpal",), systemd=252))
     assert "Environment=CARPAL_CGROUPS=off" in text
     assert "Delegate" not in settings(text)
+
+
+def test_install_says_that_an_older_systemd_gives_hands_no_limits(tmp_path: Path) -> None:
+    said = list[str]()
+    made = Unit(("/bin/carpal",), tmp_path / "state", systemd=252)
+    nobody = Systemd(booted=tmp_path / "none")
+    work.install(made, units=tmp_path / "units", strict=False, systemd=nobody, say=said.append)
+    assert "systemd 252 is before 254: hands get no limits of memory, processes, cpus" in said
+
+
+@pytest.mark.parametrize(
+    "limits", [pb.Limits(memory_bytes=1 << 26), pb.Limits(processes=16), pb.Limits(cpus=0.5)]
+)
+async def test_a_daemon_that_makes_no_control_groups_refuses_a_hand_with_their_limits(
+    place: Place, monkeypatch: pytest.MonkeyPatch, limits: pb.Limits
+) -> None:
+    monkeypatch.setenv("CARPAL_CGROUPS", "off")
+    error = await refused(place.service.provision(provision(place, "h", limits=limits)))
+    assert error.reason is Reason.LIMIT_NOT_ENFORCEABLE
 
 
 @pytest.mark.parametrize(
@@ -203,6 +227,7 @@ def test_a_user_that_is_not_there_or_does_not_own_the_state_folder_is_refused_wi
 ) -> None:
     with pytest.raises(BadInput, match=r"no user 'nosuch'.*useradd --system"):
         work.check_user("nosuch", tmp_path)
+    work.check_user("daemon", unit.STATE)
     if os.geteuid() == 0:
         with pytest.raises(BadInput, match=r"is not daemon's.*chown -R daemon:"):
             work.check_user("daemon", tmp_path)
