@@ -74,7 +74,11 @@ _TELLS: dict[Reason, Layer] = {
     Reason.RENEWAL_REFUSED: Layer.VAULT,
     Reason.VAULT_UNAVAILABLE: Layer.VAULT,
     Reason.SEAL_KEY_WRONG: Layer.VAULT,
+    Reason.VAULT_SEALED: Layer.VAULT,
+    Reason.VAULT_ROLLED_BACK: Layer.VAULT,
+    Reason.VAULT_CORRUPT: Layer.VAULT,
     Reason.CREDENTIAL_NOT_FOUND: Layer.VAULT,
+    Reason.CREDENTIAL_CORRUPT: Layer.VAULT,
     Reason.TICKET_REFUSED: Layer.VAULT,
 }
 

@@ -107,8 +107,12 @@ class Reason(StrEnum):
     RENEWAL_REFUSED = "RENEWAL_REFUSED"
     VAULT_UNAVAILABLE = "VAULT_UNAVAILABLE"
     SEAL_KEY_WRONG = "SEAL_KEY_WRONG"
+    VAULT_SEALED = "VAULT_SEALED"
+    VAULT_ROLLED_BACK = "VAULT_ROLLED_BACK"
+    VAULT_CORRUPT = "VAULT_CORRUPT"
     IDENTITY_NOT_FOUND = "IDENTITY_NOT_FOUND"
     CREDENTIAL_NOT_FOUND = "CREDENTIAL_NOT_FOUND"
+    CREDENTIAL_CORRUPT = "CREDENTIAL_CORRUPT"
     TICKET_REFUSED = "TICKET_REFUSED"
 
 
@@ -211,7 +215,14 @@ SPECS: dict[Reason, Spec] = {
         Code.UNAVAILABLE, "try again; asking the same twice is safe", 1.0
     ),
     Reason.SEAL_KEY_WRONG: Spec(Code.PERMISSION_DENIED, "use the key this vault was sealed with"),
+    Reason.VAULT_SEALED: Spec(Code.UNAVAILABLE, "unseal it: `carpal vault unseal`", 5.0),
+    Reason.VAULT_ROLLED_BACK: Spec(
+        Code.FAILED_PRECONDITION,
+        "if you restored a backup: `carpal vault restore --accept-restore`",
+    ),
+    Reason.VAULT_CORRUPT: Spec(Code.DATA_LOSS, "stop the vault and restore a backup"),
     Reason.IDENTITY_NOT_FOUND: Spec(Code.NOT_FOUND, "check the name"),
     Reason.CREDENTIAL_NOT_FOUND: Spec(Code.NOT_FOUND, _CHECK),
+    Reason.CREDENTIAL_CORRUPT: Spec(Code.DATA_LOSS, "put its secret in again"),
     Reason.TICKET_REFUSED: Spec(Code.PERMISSION_DENIED, "acquire the session's lease"),
 }

@@ -8,21 +8,16 @@ write-ahead log at the next checkpoint, by when the secret opens nothing).
 Calls are synchronous and must not overlap: the service makes them from one thread.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
-import apsw
-
 from carpal.errors import refuse
 from carpal.status import Reason
-from carpal.tls import private_folder
+from vault.database import Database
 
 SCHEMA = 2
-_BUSY_MS = 5_000
-"""`carpal vault issue` may write for a few milliseconds while the service runs."""
 
 _TABLES = """
 CREATE TABLE tokens (
@@ -115,18 +110,7 @@ class Store:
     """The vault's database."""
 
     def __init__(self, path: Path) -> None:
-        private_folder(path.parent)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        self._db = apsw.Connection(str(path))
-        self._db.set_busy_timeout(_BUSY_MS)
-        self._db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-        for pragma in (
-            "journal_mode = WAL",
-            "synchronous = FULL",
-            "secure_delete = ON",
-            "trusted_schema = OFF",
-        ):
-            self._db.execute(f"PRAGMA {pragma}")
+        self._db = Database(path)
         self._migrate(path)
 
     def close(self) -> None:
@@ -136,14 +120,8 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing, and nobody else writes meanwhile."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        with self._db.transaction():
             yield
-        except BaseException:
-            if self._db.in_transaction:  # a full disk may have undone it already
-                self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
 
     def add_token(self, token: TokenRow) -> None:
         """A new token; its id must not be there yet."""

@@ -56,8 +56,8 @@ def verify(state_dir: Path | None, config_file: Path | None, head: str | None) -
 
     Exit code 1 when something is wrong.
     """
-    from hands.owner.audit_chain import Head
-    from hands.owner.audit_files import AuditFiles
+    from carpal.audit_chain import Head
+    from carpal.audit_files import AuditFiles
 
     noted = None
     if head:
@@ -91,8 +91,8 @@ def tail(state_dir: Path | None, config_file: Path | None, lines: int, as_json: 
     """Show the last lines. It does not hold them against each other: `verify` does."""
     from collections import deque
 
-    from hands.owner.audit_chain import record_of
-    from hands.owner.audit_files import AuditFiles
+    from carpal.audit_chain import record_of
+    from carpal.audit_files import AuditFiles
 
     files = AuditFiles(folder_of(state_dir, config_file))
     for _, text in deque(files.lines(), lines):

@@ -2,9 +2,9 @@
 
 import os
 
+from carpal.audit_files import AuditFiles
 from hands.doctor.rows import Row, fail, ok, skip, warn
 from hands.doctor.subject import Subject
-from hands.owner.audit_files import AuditFiles
 
 _MOST = 64 << 20
 """Bytes that are read through; a chain of that many takes some seconds."""

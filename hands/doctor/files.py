@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+from carpal.audit_files import AuditFiles
 from carpal.errors import CarpalError
 from carpal.identity import Identity, Role
 from carpal.tls import Loaded
 from hands.doctor.rows import Row, fail, ok, refused, skip, warn
 from hands.doctor.subject import Subject
 from hands.enroll import Links, links_path
-from hands.owner.audit_files import AuditFiles
 
 _LATE = 0.75
 """Of a certificate's life, after which it is late: it is renewed at half."""

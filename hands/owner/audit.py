@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from carpal.audit_chain import GENESIS, Head, line, record_of
+from carpal.audit_files import AuditFiles, Noted, open_regular, tail_of
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
-from hands.owner.audit_chain import GENESIS, Head, line, record_of
-from hands.owner.audit_files import AuditFiles, Noted, open_regular, tail_of
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from carpal.errors import BadInput
+from carpal.errors import BadInput, Exhausted
 from vault.store import CertificateRow, Store, TokenRow
 
 CANARY = b"canary-of-thirty-two-bytes-long!"
@@ -35,7 +35,7 @@ def test_a_full_disk_is_said_and_undone(path: Path) -> None:
         pages = store._db.pragma("page_count")
         store._db.pragma("max_page_count", pages)
         big = replace(token(), content_digest=bytes(100_000))
-        with pytest.raises(apsw.FullError), store.transaction():
+        with pytest.raises(Exhausted, match="nothing changed"), store.transaction():
             store.add_token(big)
         store._db.pragma("max_page_count", pages + 100)
         with store.transaction():

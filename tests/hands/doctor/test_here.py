@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from carpal.audit_files import AuditFiles
 from carpal.status import Reason
 from hands import types
 from hands.app import HandConfig
@@ -26,7 +27,6 @@ from hands.doctor.subject import Subject
 from hands.isolation import disk
 from hands.journal import Journal
 from hands.owner.audit import Audit
-from hands.owner.audit_files import AuditFiles
 from tests.hands.doctor.conftest import Lone, Patient, Seen, follow
 from tests.hands.hand_server import Least, serving
 from tests.hands.local.test_status import until as linked

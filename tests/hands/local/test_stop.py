@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from carpal.audit_files import AuditFiles
 from carpal.errors import Unreachable
 from carpal.hand_mark import mark
 from carpal.v1 import hand_pb2 as pb
 from hands.inside import tree
-from hands.owner.audit_files import AuditFiles
 from tests.hands.fake_brain import Asked, FakeBrain, brain
 from tests.hands.hand_server import Replaying, serving
 from tests.hands.machine import Machine

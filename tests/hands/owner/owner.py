@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from carpal.audit_files import AuditFiles
 from carpal.errors import CarpalError
 from hands.blobs import Blobs
 from hands.owner.audit import Audit
-from hands.owner.audit_files import AuditFiles
 from hands.owner.gate import Gate
 from hands.owner.policy_file import PolicyFile
 from tests.hands.place import Place, open_place

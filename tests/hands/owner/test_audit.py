@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from carpal.audit_chain import Head
+from carpal.audit_files import AuditFiles
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from hands.owner.audit import Audit
-from hands.owner.audit_chain import Head
-from hands.owner.audit_files import AuditFiles
 
 
 @pytest.fixture

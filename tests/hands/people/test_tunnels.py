@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from brain.daemons.meeting import FAILED, Meeting
+from carpal.audit_files import AuditFiles
 from carpal.errors import CarpalError
 from carpal.identity import Role
 from carpal.status import Reason
@@ -17,7 +18,6 @@ from carpal.v1 import hand_pb2
 from carpal.v1 import orchestrator_pb2 as pb
 from hands.inside import tree
 from hands.owner.audit import Audit
-from hands.owner.audit_files import AuditFiles
 from hands.owner.gate import Gate
 from hands.owner.policy_file import PolicyFile
 from hands.people.tunnel_records import Record

@@ -8,7 +8,7 @@ lines after it anew, and shows against a head that was noted elsewhere.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,25 +63,33 @@ class Problem:
     where: str
     """File and line."""
     what: str
+    number: int = 0
+    """Which line it is, or would be: the first that is changed or missing. 0 for no line."""
+
+
+Check = Callable[[Head, bytes, Mapping[str, Any]], str]
+"""What else is wrong with a line: the head before it, its text without the end, what it says."""
 
 
 class Verifier:
     """Walks all lines there are, in order."""
 
-    def __init__(self, first: int = 1) -> None:
+    def __init__(self, first: int = 1, check: Check | None = None) -> None:
         """`first` is the number the first line must have; what was before was kept no longer."""
         self.head = GENESIS
         self.lines = 0
         self.noted: list[str] = []
         """What is no fault, and worth saying."""
         self._first = first
+        self._check = check
 
     def walk(self, lines: Iterable[tuple[str, bytes]]) -> Iterator[Problem]:
         """Each problem; `lines` gives where each is, and it, without its end."""
         for where, text in lines:
             self.lines += 1
+            expected = self.head.number + 1
             if problem := self._take(where, text):
-                yield Problem(where, problem)
+                yield Problem(where, problem, expected)
 
     def _take(self, where: str, text: bytes) -> str:
         said, record = head_of(text), record_of(text)
@@ -102,7 +110,7 @@ class Verifier:
             return f"says that the lines after {before.number} were cut away before it"
         if record["what"] == "torn":
             self.noted.append(f"{where}: a line was cut short by a crash, and is left out")
-        return ""
+        return "" if self._check is None else self._check(before, text, record)
 
 
 def _missing(before: Head, said: Head) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from hands.owner.audit_chain import GENESIS, Head, Problem, Verifier, head_of
+from carpal.audit_chain import GENESIS, Check, Head, Problem, Verifier, head_of
 
 _LAST = 64 * 1024
 """Bytes that hold the last line, whatever it is; behind it a power cut may leave any number."""
@@ -82,10 +82,12 @@ class AuditFiles:
                     if text.endswith(b"\n"):
                         yield f"{path.name}, line {number}", text[:-1]
 
-    def verify(self, noted: Head | None = None) -> tuple[Verifier, list[Problem]]:
+    def verify(
+        self, noted: Head | None = None, check: Check | None = None
+    ) -> tuple[Verifier, list[Problem]]:
         """What is wrong, held against the note of the head, and against one noted elsewhere."""
         note = self.noted()
-        verifier = Verifier(note.first)
+        verifier = Verifier(note.first, check)
         seen: dict[int, str] = {}
         wanted = {each.number for each in (note.head, noted) if each}
         problems: list[Problem] = []
@@ -105,9 +107,10 @@ class AuditFiles:
             if head.number > verifier.head.number:
                 last = f"line {verifier.head.number}" if verifier.lines else "nothing"
                 cut = f"names line {head.number}, and the end of the audit is {last}: it was cut"
-                problems.append(Problem(name, cut))
+                problems.append(Problem(name, cut, verifier.head.number + 1))
             elif seen.get(head.number) not in (None, head.hash):
-                problems.append(Problem(name, f"has another hash for line {head.number}"))
+                another = f"has another hash for line {head.number}"
+                problems.append(Problem(name, another, head.number))
         return verifier, problems
 
 
