@@ -1,0 +1,1 @@
+"""Striking secrets out of what comes from outside, before anything reads it."""
