@@ -8,6 +8,8 @@ import pickle
 import pprint
 import traceback
 from base64 import b64encode
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -68,7 +70,7 @@ def test_it_is_neither_pickled_copied_nor_encoded() -> None:
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         with pytest.raises(TypeError):
             pickle.dumps(secret, protocol)
-    for encode in (
+    ways: list[Callable[[Any], object]] = [
         copy.copy,
         copy.deepcopy,
         json.dumps,
@@ -79,9 +81,10 @@ def test_it_is_neither_pickled_copied_nor_encoded() -> None:
         vars,
         b64encode,
         lambda each: dataclasses.asdict(Holder(each)),
-    ):
+    ]
+    for encode in ways:
         with pytest.raises(TypeError):
-            encode(secret)  # type: ignore[operator]
+            encode(secret)
 
 
 def test_it_has_no_hash_and_equals_only_a_secret_of_the_same_value() -> None:

@@ -1,0 +1,88 @@
+"""What the vault's process logs: nothing of what passes through it.
+
+Libraries log URLs, headers and replies in their details, and an exception's text may quote what it
+could not read. So below WARNING nothing of theirs is written, whatever level is set; an exception
+is written as its kinds and places; and what still has a secret of a request under way, a URL's
+query or user, or a token, loses it. `install` comes after `carpal.logs.setup`.
+"""
+
+import logging
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from vault.redact.stream import Patterns
+
+LIBRARIES = ("asyncio", "grpc", "h11", "httpcore2", "httpx2", "mcp", "starlette", "uvicorn")
+MARK = "[REDACTED]"
+_SHAPES = (
+    (re.compile(r"(?<=://)[^/\s?#@'\"]*@"), MARK + "@"),
+    (re.compile(r"(?<=[?&])([\w.~-]+)=[^&\s'\"#]+"), r"\1=" + MARK),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), r"\1 " + MARK),
+    (re.compile(r"\bav[sp]_[\w.-]{8,}"), MARK),
+)
+_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "color_message"}
+
+_under_way: list[Patterns] = []
+"""Of requests that have not ended: a secret is here no longer than its request is."""
+
+
+@contextmanager
+def hidden(patterns: Patterns) -> Iterator[None]:
+    """While this lasts, what is logged has none of these."""
+    _under_way.append(patterns)
+    try:
+        yield
+    finally:
+        # By identity: patterns are never compared.
+        del _under_way[next(i for i, each in enumerate(_under_way) if each is patterns)]
+
+
+def cleaned(text: str) -> str:
+    """A text without secrets of requests under way, and without what looks like one."""
+    for patterns in tuple(_under_way):
+        text, _ = patterns.text(text)
+    for shape, instead in _SHAPES:
+        text = shape.sub(instead, text)
+    return text
+
+
+class Quiet(logging.Filter):
+    """Of a handler: drops what libraries chatter, and cleans the rest."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is written; the record is changed to what may be."""
+        if record.levelno < logging.WARNING and record.name.partition(".")[0] in LIBRARIES:
+            return False
+        text = record.getMessage()
+        if record.exc_info:
+            text = f"{text} ({_kinds(record.exc_info[1])})"
+        record.msg, record.args = cleaned(text), None
+        record.exc_info = record.exc_text = record.stack_info = None
+        for name, value in list(record.__dict__.items()):
+            if name not in _STANDARD and not isinstance(value, int | float | bool | None):
+                record.__dict__[name] = cleaned(str(value))
+        return True
+
+
+def install(*handlers: logging.Handler) -> None:
+    """Put the filter before everything that is written; by default the root logger's handlers."""
+    for handler in handlers or logging.getLogger().handlers:
+        if not any(isinstance(each, Quiet) for each in handler.filters):
+            handler.addFilter(Quiet())
+    for name in LIBRARIES:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _kinds(error: BaseException | None) -> str:
+    """An exception and what it came from, by their kinds and places, without a word of theirs."""
+    told: list[str] = []
+    while error is not None and len(told) < 8:
+        frames = traceback.extract_tb(error.__traceback__)
+        where = (
+            f" at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
+        )
+        told.append(f"{type(error).__name__}{where}")
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return " from ".join(told)
