@@ -7,6 +7,7 @@ What it goes to is kept to http and https by a policy of the machine's, which it
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from playwright.async_api import (
     async_playwright,
 )
 from playwright.async_api import TimeoutError as PageTimeout
+
+from hands.inside import tree
 
 PROGRAM = "/usr/lib/chromium/chromium"
 """Debian's, without the script around it, which reads what is this machine's own."""
@@ -68,6 +71,7 @@ class Chromium:
         """Start it; one empty page is open then. Raises Error, or what asyncio.timeout does."""
         async with asyncio.timeout(START_LIMIT):
             self._playwright = await async_playwright().start()
+            self._follow_driver()
             self._context = await self._playwright.chromium.launch_persistent_context(
                 profile,
                 executable_path=PROGRAM,
@@ -98,6 +102,20 @@ class Chromium:
                     await self._context.close()
                 if self._playwright:
                     await self._playwright.stop()
+
+    def _follow_driver(self) -> None:
+        """When Playwright's driver ends, nothing says so: the next question has no answer."""
+        loop = asyncio.get_running_loop()
+        for each in tree.everyone().values():
+            if each.parent == os.getpid():
+                with contextlib.suppress(ProcessLookupError):
+                    ended = os.pidfd_open(each.pid)
+                    loop.add_reader(ended, self._driver_ended, ended)
+
+    def _driver_ended(self, handle: int) -> None:
+        asyncio.get_running_loop().remove_reader(handle)
+        os.close(handle)
+        self._closed()
 
     def _closed(self) -> None:
         if not self._ending:

@@ -5,30 +5,35 @@ itself ends, the hand is lost: its tabs are gone, and whoever needs one asks for
 """
 
 import asyncio
-import contextlib
-import hashlib
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hands import controls
 from hands.api import Context, HandLost, ToolError
-from hands.attachments import BYTES_MAX
-from hands.browser import state, viewing
-from hands.browser.acting import Acting
-from hands.browser.chromium import Chromium, Error, Page, PageTimeout
+from hands.browser import person, state
+from hands.browser.act import Act
+from hands.browser.acting import DO
+from hands.browser.chromium import Chromium, Error, PageTimeout
 from hands.browser.downloads import Downloads
-from hands.browser.members import MEMBERS, OFF, TAB_MEMBERS, VIEWPORT, Member, acknowledged
-from hands.browser.pages import STEP, answers, bounded
+from hands.browser.members import (
+    ACTING,
+    MEMBERS,
+    OFF,
+    TAB_MEMBERS,
+    VIEWPORT,
+    Member,
+    acknowledged,
+)
+from hands.browser.pages import answers, bounded
 from hands.browser.tabs import Tab, Tabs
 from hands.plugins.hosted import Hosted
 
 PROXY = "http://127.0.0.1:3128"
 """The relay's, which every hand in a sandbox has."""
-_JPEG = 80
-_ZOOM_MAX = 8.0
+
+_ENDED = "the browser ended: its tabs are gone"
 
 
 class Browser(Hosted):
@@ -49,7 +54,6 @@ class Browser(Hosted):
             watch_network="read_network" in self._allowed,
             download=self._downloads.begun,
         )
-        self._acting = Acting(self._viewport, context.folder)
         self._calls = 0
         self._watching = asyncio.create_task(self._watch())
         wide, high = self._viewport["width"], self._viewport["height"]
@@ -68,8 +72,14 @@ class Browser(Hosted):
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
             if gone.done():
-                raise HandLost("the browser ended: its tabs are gone")
+                raise HandLost(_ENDED)
             return work.result()
+        except asyncio.CancelledError:
+            work.cancel()
+            await asyncio.wait({work})
+            if not work.cancelled() and isinstance(error := work.exception(), ToolError):
+                raise error from None  # how far it came
+            raise
         finally:
             self._calls -= 1
             for each in (work, gone):
@@ -78,11 +88,11 @@ class Browser(Hosted):
 
     async def view(self) -> tuple[bytes, str]:
         """The active tab, for a person."""
-        return await viewing.view(self._tabs)
+        return await person.view(self._tabs)
 
     async def control(self, event: controls.Event) -> None:
         """What a person does who has control of it."""
-        await viewing.control(self._tabs, event)
+        await person.control(self._tabs, event)
 
     async def release(self) -> None:
         """End it."""
@@ -92,11 +102,10 @@ class Browser(Hosted):
             await self._chromium.stop()
 
     async def _watch(self) -> None:
-        """A browser that ends between calls is a lost hand: its process says so by ending."""
+        """A browser that ends between calls is a lost hand all the same."""
         await self._chromium.gone.wait()
         if not self._calls:
-            sys.stdout.flush()
-            os._exit(70)
+            self.lose(_ENDED)
 
     async def _call(self, member: Member, given: Mapping[str, Any], context: Context) -> str:
         if member.name in OFF - self._allowed:
@@ -134,41 +143,39 @@ class Browser(Hosted):
         self, member: Member, tab: Tab, given: Mapping[str, Any], context: Context
     ) -> str:
         """What it answers. Raises ToolError, for whatever a page did."""
-        if tab.crashed:
+        if tab.crashed.is_set():
             raise ToolError(await self._over(tab, "crashed"))
+        act = Act(tab, given, self._viewport, context)
         try:
-            match member.name:
-                case "screenshot":
-                    return await self._screenshot(tab.page, context)
-                case "zoom":
-                    return await self._zoom(tab.page, given["region"], context)
-                case "new_tab":
-                    if len(self._tabs.open) >= state.TABS_MAX:
-                        raise ToolError(f"there are {state.TABS_MAX} tabs: close some")
-                    await self._tabs.new()
-                    return ""
-                case "list_tabs":
-                    return ""
-                case "switch_tab":
-                    self._tabs.active = tab.tab_id
-                    async with bounded():
-                        await tab.page.bring_to_front()
-                    return ""
-                case "close_tab":
-                    if not await self._tabs.close(tab):
-                        raise HandLost("a page hangs, and its tab cannot be closed")
-                    return ""
-                case name:
-                    said = await self._acting.of(name)(tab, given)
-                    return said if said is not None else acknowledged(member, given)
+            if member.name in TAB_MEMBERS:
+                await self._of_tabs(member.name, tab)
+                return ""
+            said = await DO[member.name](act)
+            return said if said is not None else acknowledged(member, given)
         except PageTimeout as error:
-            raise ToolError(await self._slow(member, tab, error)) from error
+            raise ToolError(_also(member, act, await self._slow(member, tab, error))) from error
         except Error as error:
-            raise ToolError(await self._failed(tab, error)) from error
+            raise ToolError(_also(member, act, await self._failed(tab, error))) from error
+        except asyncio.CancelledError:
+            if member.name in ACTING:
+                raise ToolError(act.may) from None
+            raise
+
+    async def _of_tabs(self, name: str, tab: Tab) -> None:
+        if name == "new_tab":
+            if len(self._tabs.open) >= state.TABS_MAX:
+                raise ToolError(f"there are {state.TABS_MAX} tabs: close some")
+            await self._tabs.new()
+        elif name == "switch_tab":
+            self._tabs.active = tab.tab_id
+            async with bounded():
+                await tab.page.bring_to_front()
+        elif name == "close_tab" and not await self._tabs.close(tab):
+            raise HandLost("a page hangs, and its tab cannot be closed")
 
     async def _slow(self, member: Member, tab: Tab, error: Error) -> str:
         """What is said of a step that took too long; a page that answers nothing is closed."""
-        if tab.crashed:
+        if tab.crashed.is_set():
             return await self._over(tab, "crashed")
         if not await answers(tab.page):
             return await self._over(tab, "does not answer: its scripts run without end")
@@ -180,7 +187,7 @@ class Browser(Hosted):
 
     async def _failed(self, tab: Tab, error: Error) -> str:
         text = error.message
-        if tab.crashed or "crashed" in text:
+        if tab.crashed.is_set() or "crashed" in text:
             return await self._over(tab, "crashed")
         if tab.page.is_closed():
             return f"tab {tab.tab_id} is closed: list_tabs shows those that are open"
@@ -197,42 +204,10 @@ class Browser(Hosted):
             f"and {self._tabs.active} is active"
         )
 
-    async def _screenshot(self, page: Page, context: Context) -> str:
-        async with bounded():
-            data = await page.screenshot(timeout=STEP * 1000, scale="css")
-            if len(data) > BYTES_MAX:
-                data = await page.screenshot(
-                    timeout=STEP * 1000, scale="css", type="jpeg", quality=_JPEG
-                )
-        return _attached(data, "screenshot", context)
 
-    async def _zoom(self, page: Page, region: list[int], context: Context) -> str:
-        left, top, right, bottom = region
-        wide, high = self._viewport["width"], self._viewport["height"]
-        if not (0 <= left < right <= wide and 0 <= top < bottom <= high):
-            raise ToolError(f"region is no part [x0, y0, x1, y1] of the viewport, {wide}x{high}")
-        scale = min(wide / (right - left), high / (bottom - top), _ZOOM_MAX)
-        clip = {"x": left, "y": top, "width": right - left, "height": bottom - top, "scale": scale}
-        async with bounded():
-            scrolled = await page.evaluate("[window.scrollX, window.scrollY]")
-            clip["x"] += scrolled[0]
-            clip["y"] += scrolled[1]
-            session = await page.context.new_cdp_session(page)
-            try:
-                given = {"format": "png", "clip": clip}
-                answer = await session.send("Page.captureScreenshot", given)
-            finally:
-                with contextlib.suppress(Error):
-                    await session.detach()
-        import base64
-
-        return _attached(base64.b64decode(answer["data"]), "zoom", context)
-
-
-def _attached(data: bytes, name: str, context: Context) -> str:
-    kind = "image/jpeg" if data.startswith(b"\xff\xd8\xff") else "image/png"
-    context.attach(data, kind, f"{name}.{kind.rpartition('/')[2]}")
-    return f"[{kind}, {len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()}: attached]"
+def _also(member: Member, act: Act, why: str) -> str:
+    """Why a member failed, and of one that changes something how far it may have come."""
+    return f"{why}. Of this call: {act.may}" if member.name in ACTING else why
 
 
 def _reason(error: Error) -> str:

@@ -14,6 +14,14 @@ OFF = frozenset({"file_upload", "read_console", "read_network", "javascript_exec
 """Members that a hand has only when its config allows them."""
 TAB_MEMBERS = frozenset({"new_tab", "list_tabs", "switch_tab", "close_tab"})
 """Members whose whole answer is the state of the browser."""
+ACTING = frozenset(
+    {
+        *("left_click", "right_click", "middle_click", "double_click", "triple_click", "hover"),
+        *("left_click_drag", "left_mouse_down", "left_mouse_up", "mouse_move", "scroll"),
+        *("scroll_to", "type", "key", "hold_key", "form_input", "file_upload", "javascript_exec"),
+    }
+)
+"""Members that do something to a page, which one that ended in the middle may have done in part."""
 TIME_LIMIT = 60.0
 """Seconds for any of them; each step of one has less."""
 WAIT_MAX = 30.0

@@ -47,7 +47,7 @@ class Tab:
     title: str = ""
     stale: bool = True
     """Its title may have changed."""
-    crashed: bool = False
+    crashed: asyncio.Event = field(default_factory=asyncio.Event)
     session: CDPSession | None = None
     """What the browser itself is told of it, past its page."""
     console: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
@@ -168,7 +168,7 @@ class Tabs:
         self.active = self.active or tab.tab_id
         self.changes.append({"type": "tab_opened", "tab_id": tab.tab_id})
         page.on("close", lambda _: self._gone(tab))
-        page.on("crash", lambda _: self._crashed(tab))
+        page.on("crash", lambda _: tab.crashed.set())
         page.on("console", lambda message: self._said(tab, message))
         page.on(
             "pageerror", lambda error: self._line(tab.console, f"[error] {str(error)[:_KEPT_MAX]}")
@@ -191,10 +191,6 @@ class Tabs:
         self.changes[:] = [each for each in self.changes if each != opened]
         if self.active == tab.tab_id:
             self.active = next(reversed(self.open), "")
-
-    @staticmethod
-    def _crashed(tab: Tab) -> None:
-        tab.crashed = True
 
     def _said(self, tab: Tab, message: ConsoleMessage) -> None:
         text = message.text[: 2 * _KEPT_MAX]  # the URL of one has as much room as elsewhere

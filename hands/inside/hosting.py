@@ -33,6 +33,8 @@ _LATE = 0.02
 _END = 1.0
 """Seconds for a host that closed its line to end."""
 _READ = 64 * 1024
+_WHY_MAX = 500
+"""Characters of why a hand is lost."""
 _LENGTH = struct.Struct(">I")
 
 
@@ -190,13 +192,16 @@ class Host:
             frame = bytes(self._in[_LENGTH.size : _LENGTH.size + size])
             del self._in[: _LENGTH.size + size]
             answer = json.loads(frame)
+            if answer["outcome"] == "lost" and not answer["call_id"]:  # it says so unasked
+                self.gone = self.gone or str(answer["content"])[:_WHY_MAX]
+                return
             if self.call is None or answer["call_id"] != self.call.call_id:
                 raise ValueError("an answer to what was not asked")
             self.drain()
             if self.call:  # it may have flooded
                 self.call.answered(answer)
             if answer["outcome"] == "lost":
-                self.gone = self.gone or str(answer["content"])[:500]
+                self.gone = self.gone or str(answer["content"])[:_WHY_MAX]
 
     def _flush(self) -> None:
         try:

@@ -7,7 +7,8 @@ MODULE:CLASS FD UNIT`, with `reset`. These three end when their standard input d
 `… run MODULE:CLASS FD FOLDER HAND OWN UNIT` serves the supervisor at
 the other end of the socket FD, in frames as the supervisor's own: `call {call_id, tool, input,
 limit}`, `cancel {call_id}`, `release`; answered by `{call_id, outcome, content, attachments}`,
-content null when the output is the result. HAND is for people who look at ps. In a sandbox, whose
+content null when the output is the result. A hand that is lost says so also unasked, with an empty
+call_id. HAND is for people who look at ps. In a sandbox, whose
 workspace is not in the hand's folder, `OWN` after it is that folder; else it is empty. UNIT is the
 id of the hand's unit, where its type has units.
 
@@ -32,7 +33,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from hands import described
 from hands.api import Cancelled, Context, HandLost, HandType, ToolError, Unit
@@ -269,6 +270,7 @@ class Host:
             os.chdir(self._folder)
             self._hand = kind()
             if isinstance(self._hand, Hosted):
+                self._hand.lose = self._lose
                 return await self._run(self._hand.make, config=given, context=context)
             method = getattr(self._hand, "provision", None)
             if method is None:
@@ -301,6 +303,12 @@ class Host:
         method = getattr(self._hand, "release", None)
         if method is not None:
             await self._run(method)
+
+    def _lose(self, why: str) -> NoReturn:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        self._say({"call_id": "", **_failed("lost", why), "attachments": []})
+        os._exit(70)
 
     # The other thread.
 

@@ -4,14 +4,17 @@ The daemon describes and checks them, and imports nothing of it; `hands/plugins/
 as it runs what others write. So it may be given whatever its type knows of its tools.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 from hands.api import Context, HandType
 
 
 class Hosted(HandType):
     """One hand."""
+
+    lose: Callable[[str], NoReturn]
+    """End the hand at any time, also between calls; says why. Set before `make`."""
 
     async def make(self, config: Mapping[str, Any], context: Context) -> str:
         """Make it ready; what the model is to know. What it raises is why there is no hand."""

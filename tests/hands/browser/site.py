@@ -61,6 +61,11 @@ PAGES: Mapping[str, str] = {
     "ondblclick=e=>p.textContent+='double ';"
     "onwheel=e=>p.textContent+='wheel'+Math.sign(e.deltaY)+' '"
     "</script>",
+    # A key takes it a while; it counts those that are `x`, and the others.
+    "/keys-slow": "<!doctype html><title>Slow keys</title><textarea autofocus></textarea>"
+    "<button>typed: 0 0</button><script>let x=0,other=0;onkeydown=e=>{e.key==='x'?x++:other++;"
+    "for(const end=performance.now()+20;performance.now()<end;);"
+    "document.querySelector('button').innerText=`typed: ${x} ${other}`}</script>",
 }
 REDIRECTS = {
     "/to-file": "file:///etc/passwd",

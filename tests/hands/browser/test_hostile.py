@@ -12,46 +12,13 @@ from hands.browser.state import TABS_MAX
 from hands.isolation import cgroups
 from tests.hands.browser.parts import needs_browser
 from tests.hands.browser.place import Browsing, browser_place, browsing
+from tests.hands.browser.running import browsers, processes
 from tests.hands.browser.site import site
 from tests.hands.place import PATIENCE, until
 from tests.leftovers import nothing_orphaned
 
 pytestmark = needs_browser
 MIB = 1024 * 1024
-
-
-def processes(supervisor: int) -> dict[int, list[str]]:
-    """Those below a hand's supervisor, with their arguments."""
-    found = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        pid = int(path.name)
-        try:
-            if pid == supervisor or not _below(pid, supervisor):
-                continue
-            raw = (path / "cmdline").read_bytes()
-        except OSError:
-            continue
-        # Chromium writes a process's whole line as one.
-        found[pid] = raw.rstrip(b"\0").decode("utf-8", "replace").replace("\0", " ").split(" ")
-    return found
-
-
-def _below(pid: int, supervisor: int) -> bool:
-    while pid > 1 and pid != supervisor:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        pid = int(stat.rpartition(")")[2].split()[1])
-    return pid == supervisor
-
-
-def browsers(supervisor: int, kind: str = "") -> list[int]:
-    """The browser's own process, or those of a kind, as `renderer`."""
-    found = []
-    for pid, arguments in processes(supervisor).items():
-        if arguments[0].endswith("/chromium"):
-            given = next((each for each in arguments if each.startswith("--type=")), "")
-            if given == (f"--type={kind}" if kind else ""):
-                found.append(pid)
-    return found
 
 
 @pytest.mark.slow
@@ -279,27 +246,6 @@ async def test_chromiums_own_sandbox_is_on_and_it_is_never_root_h37(tmp_path: Pa
             assert not any("--no-sandbox" in each for each in arguments)
             if os.geteuid() == 0:
                 assert Path(f"/proc/{pid}").stat().st_uid > 1_000_000
-
-
-async def test_h46_a_browser_that_is_killed_makes_the_call_lost_within_seconds(
-    tmp_path: Path,
-) -> None:
-    async with browsing(tmp_path) as it:
-        supervisor = it.place.supervisor(it.hand)
-        call = it.place.begin(it.place.request(it.hand, "wait", duration=30))
-        await until(lambda: browsers(supervisor), "there is no browser")
-        os.kill(browsers(supervisor)[0], signal.SIGKILL)
-        async with asyncio.timeout(4):
-            result = await call.result()
-        assert result.outcome == pb.OUTCOME_LOST
-        assert "the browser ended" in result.content
-        await it.place.release(it.hand)
-        it.hand = await it.place.hand(type="browser", egress=[it.site.rule])
-        assert "Home" in await it.go("/"), "another is made in its place"
-        supervisor = it.place.supervisor(it.hand)
-        os.kill(browsers(supervisor)[0], signal.SIGKILL)  # between calls
-        await until(lambda: not Path(f"/proc/{supervisor}").exists(), "the hand lives on")
-    await nothing_orphaned(tmp_path / "state")
 
 
 async def test_h21_whoever_is_killed_no_chromium_and_no_profile_is_left(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from PIL import Image
 from pydantic import TypeAdapter
 
 from hands.attachments import BYTES_MAX
-from hands.browser import acting, downloads, members, state
+from hands.browser import downloads, members, navigating, pressing, reading, state
 from hands.builtin.browser import BrowserType
 from hands.builtin.sandboxes import PROCESSES
 from hands.inside.schema import check
@@ -47,10 +47,11 @@ def test_the_page_has_every_tool_and_every_field_of_the_config() -> None:
     [
         f"at most {downloads.SIZE_MAX // 2**20} MiB",
         f"at most {BYTES_MAX // 2**20} MiB.",
-        f"does not answer for {acting.COMMIT:g} s",
-        f"is told after {acting.LOAD:g} s",
+        f"does not answer for {navigating.COMMIT:g} s",
+        f"is told after {navigating.LOAD:g} s",
         f"at most {members.WAIT_MAX:g} seconds",
-        f"have at most {acting.TEXT_MAX:,} characters",
+        f"Of text of up to {pressing.TYPED_MAX:,} characters no more than {pressing.PIECE} are",
+        f"have at most {reading.TEXT_MAX:,} characters",
         f"| {PROCESSES:,} with their threads",
     ],
 )

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from hands.api import ToolError
 from hands.browser import addresses, keys, snapshot, state
+from hands.browser.elements import ref
 from hands.browser.members import MEMBERS, acknowledged
 from hands.browser.tabs import Tabs
 
@@ -119,6 +121,25 @@ def test_what_was_given_is_never_a_place_for_more() -> None:
     assert told == "Held {duration} for 2s."
     ref = {"target": {"type": "ref", "ref": "e1\n{ref}"}}
     assert acknowledged(MEMBERS["scroll_to"], ref) == "Scrolled to e1 {ref}."
+
+
+@pytest.mark.parametrize("given", ["e5", "ref=e5", "[ref=e5]"])
+def test_a_ref_is_taken_as_pages_are_read(given: str) -> None:
+    assert ref(given) == "e5"
+    assert ref(given.replace("e5", "f12e5")) == "f12e5"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("e", "5", "e5 ", "e5\n", "E5", "e5e6", "[e5]", "[ref=e5", "ref=[ref=e5]", "e٣", "f1"),
+        *("e5 >> css=body", "e5,body", "css=body", "e5 >> internal:control=enter-frame", ""),
+        *("e" + "1" * 10, "x" * 100_000, "e5]", "ref=ref=e5", "aria-ref=e5"),
+    ],
+)
+def test_what_is_no_ref_never_becomes_part_of_a_selector(given: str) -> None:
+    with pytest.raises(ToolError, match="is no ref"):
+        ref(given)
 
 
 class Text(str):

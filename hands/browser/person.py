@@ -59,6 +59,6 @@ async def _key(page: Page, event: controls.Key) -> None:
 
 def _page(tabs: Tabs) -> Page:
     tab = tabs.get()
-    if tab is None or tab.crashed:
+    if tab is None or tab.crashed.is_set():
         raise ToolError("the active tab is gone or crashed")
     return tab.page
