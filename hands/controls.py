@@ -8,7 +8,8 @@ it raises the person is told.
 
 `def control(self, event: Event) -> None` does what a person does who has control, which no call
 meets: it comes once the call that ran has ended, and before the next begins. A place on the screen
-is in pixels of the picture. Whatever is down when control ends is let go of, by events too.
+is in pixels of the picture. Whatever is down when control ends is let go of, by events too, for
+which all together there are five seconds.
 """
 
 import json
@@ -20,6 +21,8 @@ Button = Literal["left", "middle", "right"]
 Action = Literal["move", "down", "up"]
 SIDE_MAX = 20_000
 """Pixels."""
+DOWN_MAX = 32
+"""Keys and buttons that are down at once: more than anybody has fingers."""
 _KEY_MAX = 32
 """Characters of a key's name."""
 
@@ -111,7 +114,7 @@ class Downs:
         self._down: dict[str, Event] = {}
 
     def note(self, event: Event) -> None:
-        """It was done."""
+        """It is done. ValueError when too many would be down: then it must not be."""
         if isinstance(event, Key):
             name, down = f"key {event.key}", event.down
         elif isinstance(event, Pointer) and event.action != "move":
@@ -119,6 +122,8 @@ class Downs:
         else:
             return
         self._down.pop(name, None)
+        if down and len(self._down) >= DOWN_MAX:
+            raise ValueError(f"{DOWN_MAX} keys and buttons are down already: let go of one")
         if down:
             self._down[name] = event
 

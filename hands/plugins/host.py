@@ -300,6 +300,8 @@ class Host:
         return await self._task
 
     async def _release(self) -> None:
+        if self._views is not None:
+            await self._views.close()
         method = getattr(self._hand, "release", None)
         if method is not None:
             await self._run(method)

@@ -11,7 +11,7 @@ import inspect
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,12 @@ PERIOD = 0.2
 """Seconds between two pictures at least."""
 LIMIT = 5.0
 """Seconds for an `async` method to give a picture, or to do what a person does."""
+LETTING_GO = 5.0
+"""Seconds for all that is down when control ends to be let go of."""
+_FIRST = 5.0
+"""Seconds to say which of the two it is."""
+_PEOPLE_MAX = 64
+"""At once: as many as its supervisor lets in. One more is closed, for any process may connect."""
 _WAITING_MAX = 256
 """Events that wait for a call to end; more end the person's control."""
 _WORDS_MAX = 1000
@@ -38,8 +44,11 @@ class Views:
         self._hand = hand
         self._calls = calls
         self._server: asyncio.Server | None = None
+        self._having: set[asyncio.Task[None]] = set()
+        """Control, which may be cancelled."""
         self._controlling: set[asyncio.Task[None]] = set()
-        self._watching: set[asyncio.Task[None]] = set()
+        """The same with its end, which may not: what is down is let go of."""
+        self._people: set[asyncio.Task[None]] = set()
 
     async def open(self, folder: Path) -> None:
         """Listen in the hand's folder. A hand whose class has no screen does not."""
@@ -56,25 +65,33 @@ class Views:
 
     async def end_control(self) -> None:
         """Let go of all that is down: a call begins, so nobody has control any more."""
-        for task in self._controlling:
+        for task in self._having:
             task.cancel()
         if self._controlling:
             await asyncio.wait(self._controlling)
 
+    async def close(self) -> None:
+        """The hand ends: nobody is let in any more, and who is in is out."""
+        if self._server is not None:
+            self._server.close()
+        tasks = self._people | self._having | self._controlling
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._serve(reader, writer))
-        self._watching.add(task)
-        task.add_done_callback(self._watching.discard)
+        if len(self._people) >= _PEOPLE_MAX:
+            writer.close()
+            return
+        _kept(self._people, self._serve(reader, writer))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         person = _Person(reader, writer)
         try:
-            which = await reader.read(1)
+            which = await person.first()
             if which == person_view.CONTROLS and hasattr(self._hand, "control"):
-                task = asyncio.create_task(self._control(person))
-                self._controlling.add(task)
-                task.add_done_callback(self._controlling.discard)
-                await asyncio.wait({task})
+                await asyncio.wait({_kept(self._controlling, self._controlled(person))})
             elif which == person_view.WATCHES:
                 await self._watch(person)
         except ConnectionError:
@@ -112,10 +129,19 @@ class Views:
 
     # Control.
 
-    async def _control(self, person: "_Person") -> None:
-        person.listen((view_frames.EVENT,))
+    async def _controlled(self, person: "_Person") -> None:
+        """Control, and then its end: also where a call that begins has cut the control short."""
         downs = controls.Downs()
-        try:
+        await asyncio.wait({_kept(self._having, self._control(person, downs))})
+        with contextlib.suppress(TimeoutError):  # nobody is there who could be told
+            async with asyncio.timeout(LETTING_GO):
+                for event in downs.ups():
+                    with contextlib.suppress(ValueError):
+                        await self._asked(self._hand.control, event)
+
+    async def _control(self, person: "_Person", downs: controls.Downs) -> None:
+        person.listen((view_frames.EVENT,))
+        with contextlib.suppress(ConnectionError):  # they left
             while (said := await person.event()) is not None:
                 async with self._calls:
                     if person.gone:
@@ -126,10 +152,6 @@ class Views:
                         await self._asked(self._hand.control, event)
                     except ValueError as error:
                         await person.say(str(error))
-        finally:
-            for event in downs.ups():
-                with contextlib.suppress(ValueError):  # nobody is there who could be told
-                    await self._asked(self._hand.control, event)
 
     async def _asked(self, method: Callable[..., Any], *given: Any) -> Any:
         """What a method gives. ValueError in its words, whatever it raises."""
@@ -144,6 +166,14 @@ class Views:
             raise ValueError(f"{kind}{error}"[:_WORDS_MAX]) from error
 
 
+def _kept(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """A task that is one of these while it runs."""
+    task = asyncio.create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
+
+
 class _Person:
     """Their end, as the process in the hand passes it on."""
 
@@ -155,6 +185,16 @@ class _Person:
         self._reading: asyncio.Task[None] | None = None
         self.gone = False
         """They left, or sent what is not understood."""
+
+    async def first(self) -> bytes:
+        """The one byte they begin with; none of who says nothing for too long."""
+        reading = asyncio.create_task(self._reader.read(1))
+        done, _ = await asyncio.wait({reading}, timeout=_FIRST)
+        if done:
+            return reading.result()
+        reading.cancel()
+        await asyncio.wait({reading})
+        return b""
 
     def listen(self, kinds: tuple[bytes, ...]) -> None:
         """Take such frames from now on, and notice when they leave."""
@@ -200,7 +240,7 @@ class _Person:
 
     async def close(self) -> None:
         """Be done with them."""
+        self._writer.close()
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait({self._reading})
-        self._writer.close()

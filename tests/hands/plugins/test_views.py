@@ -10,8 +10,9 @@ import pytest
 from carpal.v1 import hand_pb2 as pb
 from hands import controls
 from hands.contract import Bytes, Entrance, Inside, Left
+from hands.inside import person_view
 from hands.inside import view_frames as frames
-from hands.plugins import asked
+from hands.plugins import asked, views
 from tests.hands.place import PATIENCE, Place
 from tests.hands.plugins.written import Plugins
 
@@ -222,3 +223,115 @@ async def test_a_hand_that_is_killed_ends_who_watches_it(plugins: Plugins) -> No
             assert await watches.sees() == b"one"
             await place.release(hand)
             assert (await watches.leaves()).problem
+
+
+async def at_the_screen(folder: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """As any process of the hand may connect to it."""
+    return await asyncio.open_unix_connection(folder / person_view.SOCKET)
+
+
+class Lamp:
+    """A screen in this process."""
+
+    def __init__(self) -> None:
+        self.does: list[controls.Event] = []
+        self.waits = False
+        self.did = asyncio.Event()
+
+    def view(self) -> tuple[bytes, str]:
+        return b"one", "image/png"
+
+    async def control(self, event: controls.Event) -> None:
+        self.does.append(event)
+        self.did.set()
+        if self.waits:
+            await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def showing(lamp: Lamp, folder: Path) -> AsyncIterator[views.Views]:
+    """Its screen, in this folder."""
+    them = views.Views(lamp, asyncio.Lock())
+    await them.open(folder)
+    try:
+        yield them
+    finally:
+        await them.close()
+
+
+async def test_who_says_nothing_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "_FIRST", 0.2)
+    async with showing(Lamp(), tmp_path):
+        reader, writer = await at_the_screen(tmp_path)
+        async with asyncio.timeout(PATIENCE):
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_who_opens_ever_more_connections_is_let_into_a_bounded_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "_PEOPLE_MAX", 3)
+    async with showing(Lamp(), tmp_path):
+        there = [await at_the_screen(tmp_path) for _ in range(3)]
+        reader, writer = await at_the_screen(tmp_path)
+        async with asyncio.timeout(PATIENCE):
+            assert await reader.read() == b""
+        for _, each in [*there, (reader, writer)]:
+            each.close()
+
+
+async def pressing(folder: Path, *names: str) -> asyncio.StreamWriter:
+    """Control, in which these keys go down."""
+    _, writer = await at_the_screen(folder)
+    events = [controls.encoded(controls.Key(each, down=True)) for each in names]
+    framed = b"".join(frames.framed(frames.EVENT, each) for each in events)
+    writer.write(person_view.CONTROLS + framed)
+    return writer
+
+
+async def test_a_screen_that_does_not_let_go_holds_up_the_next_call_for_a_bounded_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "LETTING_GO", 0.3)
+    lamp = Lamp()
+    async with showing(lamp, tmp_path) as them, asyncio.timeout(PATIENCE):
+        writer = await pressing(tmp_path, *"abcdef")
+        while len(lamp.does) < 6:
+            await lamp.did.wait()
+            lamp.did.clear()
+        lamp.waits = True
+        async with asyncio.timeout(2):
+            await them.end_control()
+        writer.close()
+    assert len(lamp.does) == 7, "the first was asked for, and took all of the time"
+
+
+async def test_a_call_that_begins_while_they_leave_cuts_no_letting_go_short(
+    tmp_path: Path,
+) -> None:
+    lamp = Lamp()
+    async with showing(lamp, tmp_path) as them, asyncio.timeout(PATIENCE):
+        writer = await pressing(tmp_path, "a", "b", "c")
+        while len(lamp.does) < 3:
+            await lamp.did.wait()
+            lamp.did.clear()
+        writer.close()
+        await lamp.did.wait()  # they left, and it lets go of the first
+        await them.end_control()
+    ups = [each for each in lamp.does if isinstance(each, controls.Key) and not each.down]
+    assert [each.key for each in ups] == ["c", "b", "a"]
+
+
+def test_more_keys_than_anybody_has_fingers_are_not_down_at_once() -> None:
+    downs = controls.Downs()
+    for number in range(controls.DOWN_MAX):
+        downs.note(controls.Key(f"F{number}", down=True))
+    downs.note(controls.Key("F1", down=True, repeat=True))
+    with pytest.raises(ValueError, match="32 keys and buttons are down already: let go of one"):
+        downs.note(controls.Key("a", down=True))
+    downs.note(controls.Key("F1", down=False))
+    downs.note(controls.Key("a", down=True))
+    assert len(list(downs.ups())) == controls.DOWN_MAX
