@@ -9,8 +9,10 @@ import pytest
 from carpal.errors import CarpalError, Unreachable
 from carpal.status import Reason
 from hands.enroll import enroll
+from hands.files import HandFiles
 from hands.leaving import diagnose, retire
 from tests.command import Command
+from tests.hands.place import until
 from tests.hands.test_enroll import token_info
 from tests.trust import Trust, trust
 from vault.revoking import Revoker
@@ -91,6 +93,17 @@ async def test_a_daemon_that_is_to_enrol_ends_with_3_where_nobody_is_and_4_where
         run = ("hand", "run", "--state-dir", str(tmp_path / "state"), "--token-file", "-")
         ran = await command(*run, stdin=each.text())
         assert (ran.code, "Traceback" in ran.stderr) == (code, False), ran.stderr
+
+
+async def test_a_token_that_a_service_manager_hands_over_enrols_the_machine_at_its_first_start(
+    domain: Trust, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text((await domain.token("build-1")).text())
+    command = Command(tmp_path, {"CREDENTIALS_DIRECTORY": str(tmp_path)})
+    identity = HandFiles(tmp_path / "state").identity
+    async with command.start("hand", "run", "--state-dir", str(tmp_path / "state")):
+        await until(identity.exists, "it does not enrol")
+    assert identity.load().identity.name == "build-1"
 
 
 async def test_a_used_token_on_a_machine_that_is_enrolled_is_told_that_it_is_and_to_just_run(

@@ -102,6 +102,8 @@ async def test_no_canary_in_keys_tokens_settings_environment_log_or_journal_is_i
     log_text = held["log.txt"].decode()
     assert "link lost" in log_text, "our own lines are there"
     assert "carpal/client.py:12 in dial" in log_text
+    assert "    ValueError\n" in log_text
+    assert json.loads(held["journal.json"])["calls"] == {"terminal ok": 1}
     key = mine.identity.key.read_text().splitlines()[1:-1]
     whole = {"the key": "".join(key), "its first line": key[0], **planted.all}
     for name, data in (*held.items(), ("stdout", ran.stdout.encode())):

@@ -40,6 +40,8 @@ async def test_it_says_what_it_wrote_and_what_is_in_it(tmp_path: Path, pki: Pki)
     with zipfile.ZipFile(out) as archive:
         held = {name: archive.read(name).decode() for name in archive.namelist()}
     assert tuple(held) == MEMBERS
+    assert set(told) == {"file", "bytes", "members"}
+    assert all(set(each) == {"name", "bytes", "holds"} for each in told["members"])
     assert {each["name"]: each["bytes"] for each in told["members"]} == {
         name: len(text.encode()) for name, text in held.items()
     }
@@ -50,7 +52,11 @@ async def test_it_says_what_it_wrote_and_what_is_in_it(tmp_path: Path, pki: Pki)
     assert json.loads(held["journal.json"])["calls"] == {}
     assert json.loads(held["settings.json"])["sandbox"] == "off"
     assert json.loads(held["versions.json"])["contract"]
-    assert json.loads(held["machine.json"])["kernel"] == os.uname().release
+    about = json.loads(held["machine.json"])
+    assert about["kernel"] == os.uname().release
+    assert about["memory"]
+    assert about["state_disk"]["free"] > 0
+    assert "cgroups" in about
     for name in MEMBERS[1:]:
         assert name in held["about.txt"]
     ran = await command("hand", "diag", *options)

@@ -165,6 +165,22 @@ async def test_a_lost_hand_that_resists_keeps_its_unit_until_it_is_released(
     check_log(bench.log)
 
 
+async def test_a_lost_hand_that_resisted_gives_its_unit_back_at_the_daemons_next_start(
+    tmp_path: Path, bench: BenchType
+) -> None:
+    (bench.folder / "resists").touch()
+    async with opened(tmp_path / "state", bench) as place:
+        await take(place, "h")
+        bench.hands["h"].died.set()
+        await until(lambda: "h" not in place.inventory.keepers, "not lost")
+        await settled(place)
+        assert (await holders(place))["left"] == "h"
+    (bench.folder / "resists").unlink()
+    async with opened(tmp_path / "state", bench) as place:
+        await settled(place)
+        assert await holders(place) == {"left": "", "right": ""}
+
+
 async def test_a_hand_that_is_not_made_gives_its_unit_back(two: Place, bench: BenchType) -> None:
     (bench.folder / "breaks").touch()
     for _ in range(3):

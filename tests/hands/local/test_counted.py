@@ -95,6 +95,8 @@ async def test_calls_are_counted_by_how_they_ended_and_stand_until_they_are_sett
         running = [asyncio.create_task(each) for each in both]
         found = await until_counted(machine, lambda found: found["calls_open"] == 2)
         assert found["call_input_bytes_total"] > 2 * size, "of the one that waits too"
+        (row,) = (await asyncio.to_thread(asking.ask, machine.files.folder, "/hands"))["hands"]
+        assert sorted(row["calls"]) == ["c2", "c3"]
         for call_id in ("c3", "c2"):
             cancel = pb.CancelRequest(driver=asked.driver, hand_id="h", call_id=call_id)
             await asked.ask(cancel=cancel)

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from carpal.errors import BadInput, Unreachable, refuse
+from carpal.audit_files import AuditFiles
+from carpal.errors import BadInput, CarpalError, Unreachable, refuse
 from carpal.status import Reason
 from hands.local import asking, server
 from hands.local.http import BODY_MAX, HEAD_MAX, Answer, Handler, Request
@@ -134,6 +135,24 @@ async def test_a_daemon_without_a_link_lives_and_is_not_ready(machine: Machine) 
         status, why = await asyncio.to_thread(asking.exchange, folder, "/readyz")
         assert (status, why.startswith(b"not linked: ")) == (503, True)
         assert b"127.0.0.1:1" in why
+
+
+async def test_a_daemon_whose_audit_cannot_be_written_is_not_ready_and_says_so(
+    machine: Machine, one: FakeBrain
+) -> None:
+    async with machine.daemon():
+        asked = await one.link()
+        await until(machine, state="linked")
+        log = AuditFiles(machine.files.folder).log
+        log.unlink()
+        log.mkdir()
+        with pytest.raises(CarpalError, match="audit"):
+            await asked.provision("h")
+        folder = machine.files.folder
+        status, why = await asyncio.to_thread(asking.exchange, folder, "/readyz")
+        assert (status, why.startswith(b"the audit cannot be written: ")) == (503, True)
+        assert await asyncio.to_thread(asking.exchange, folder, "/livez") == (200, b"ok\n")
+        log.rmdir()
 
 
 async def test_a_link_that_is_lost_and_made_again_is_counted_as_one_reconnect(

@@ -8,12 +8,16 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from carpal.errors import BadInput, CarpalError
 from carpal.identity import Role
+from carpal.process import interpreter
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from hands.commands.options import settings_of
@@ -25,6 +29,8 @@ from hands.systemd import install as work
 from hands.systemd import noted, unit
 from hands.systemd.systemctl import Systemd
 from hands.systemd.unit import Unit
+from tests.hands.fake_brain import FakeBrain
+from tests.hands.machine import Machine
 from tests.hands.place import PATIENCE, Place
 from tests.hands.test_cli import carpal
 from tests.hands.test_service import provision, refused
@@ -78,6 +84,7 @@ def test_the_unit_says_what_the_daemon_needs_of_it() -> None:
     assert said["Environment"] == "GRPC_ENABLE_FORK_SUPPORT=0"
     assert said["User"] == "carpal"
     assert (said["Restart"], said["RestartSec"]) == ("always", "5")
+    assert said["StartLimitIntervalSec"] == "0", "for ever"
     assert said["StateDirectoryMode"] == said["RuntimeDirectoryMode"] == "0700"
     assert said["DelegateSubgroup"] == "carpald"
 
@@ -242,6 +249,68 @@ def test_a_dry_run_prints_the_unit_and_writes_nothing(tmp_path: Path) -> None:
     assert "KillMode=process" in ran.stdout
     assert "NoNewPrivileges=yes" in ran.stdout
     assert not (tmp_path / "units").exists()
+
+
+def test_the_unit_gives_a_daemon_as_long_to_end_as_its_settings_do_when_it_is_installed(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "hand.toml"
+    for wait, limit in ((50, 80), (7, 37)):
+        config.write_text(f"stop_wait = {wait}\n")
+        given = ("--dry-run", "--config", str(config), "--state-dir", str(tmp_path / "state"))
+        ran = carpal("install", "--unit-dir", str(tmp_path / "units"), *given)
+        assert settings(ran.stdout)["TimeoutStopSec"] == str(limit), ran.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a program that others run as root")
+@pytest.mark.parametrize(("given", "user"), [([], "0"), (["--no-new-privs"], "65534")])
+def test_without_new_privileges_no_program_runs_as_root_for_another_user_as_sudo_and_su_must(
+    given: list[str], user: str
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="carpal-setuid-") as name:
+        program = Path(name, "id")
+        shutil.copy("/usr/bin/id", program)
+        program.chmod(0o4755)
+        Path(name).chmod(0o755)
+        another = ["setpriv", *given, "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+        ran = subprocess.run(
+            [*another, str(program), "-u"], capture_output=True, text=True, check=True, timeout=20
+        )
+    assert ran.stdout.strip() == user
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has a view of mounts of its own")
+async def test_where_each_start_has_its_own_mounts_a_hand_with_a_disk_does_not_outlive_its_daemon(
+    machine: Machine, one: FakeBrain
+) -> None:
+    @asynccontextmanager
+    async def strict() -> AsyncIterator[None]:
+        """The daemon, with a view of mounts as `ProtectSystem` makes one at each start."""
+        run = (*interpreter(), "hand", "run", "--state-dir", str(machine.state))
+        process = await asyncio.create_subprocess_exec(
+            *("unshare", "--mount", "--propagation", "slave"),
+            *run,
+            env={**os.environ, "CARPAL_SANDBOX": "required"},
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            yield
+        finally:
+            process.kill()
+            await process.wait()
+
+    async with strict():
+        asked = await one.link()
+        wanted = pb.ProvisionRequest(driver=asked.driver, hand_id="h", type="process")
+        wanted.limits.disk_bytes = 8 << 20
+        await asked.ask(provision=wanted)
+        call = aiter(asked.execute("h", "c", "echo begun; sleep 600"))
+        assert (await anext(call)).execute.output.data == b"begun\n"
+    async with strict():
+        asked = await one.link()
+        again = [each async for each in asked.execute("h", "c", "echo begun; sleep 600")]
+        assert again[-1].execute.result.outcome == pb.OUTCOME_INTERRUPTED
+        await asked.ask(release=pb.ReleaseRequest(driver=asked.driver, hand_id="h"))
 
 
 def test_where_systemd_does_not_run_the_unit_is_written_and_what_is_next_is_said(
