@@ -176,9 +176,10 @@ def run(
 ) -> None:
     """Serve the vault until a signal."""
     with extra("vault"):
-        from vault import app
+        from vault import app, quiet
 
     logs.setup(json=log_json)
+    quiet.install()
     settings = config.load(
         app.VaultConfig,
         "vault",

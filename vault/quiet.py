@@ -2,17 +2,18 @@
 
 Libraries log URLs, headers and replies in their details, and an exception's text may quote what it
 could not read. So below WARNING nothing of theirs is written, whatever level is set; an exception
-is written as its kinds and places; and what still has a secret of a request under way, a URL's
-query or user, or a token, loses it. `install` comes after `carpal.logs.setup`.
+is written as its kinds and places, with the words of our own errors alone; and what still has a
+secret of a request under way, a URL's query or user, or a token, loses it. `install` comes after
+`carpal.logs.setup`.
 """
 
 import logging
 import re
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from vault.redact.stream import Patterns
+from carpal.errors import CarpalError
+from vault.guard.errors import GuardError
+from vault.redact.under_way import struck_out
 
 LIBRARIES = ("asyncio", "grpc", "h11", "httpcore2", "httpx2", "mcp", "starlette", "uvicorn")
 MARK = "[REDACTED]"
@@ -24,25 +25,10 @@ _SHAPES = (
 )
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "color_message"}
 
-_under_way: list[Patterns] = []
-"""Of requests that have not ended: a secret is here no longer than its request is."""
-
-
-@contextmanager
-def hidden(patterns: Patterns) -> Iterator[None]:
-    """While this lasts, what is logged has none of these."""
-    _under_way.append(patterns)
-    try:
-        yield
-    finally:
-        # By identity: patterns are never compared.
-        del _under_way[next(i for i, each in enumerate(_under_way) if each is patterns)]
-
 
 def cleaned(text: str) -> str:
     """A text without secrets of requests under way, and without what looks like one."""
-    for patterns in tuple(_under_way):
-        text, _ = patterns.text(text)
+    text = struck_out(text)
     for shape, instead in _SHAPES:
         text = shape.sub(instead, text)
     return text
@@ -76,13 +62,15 @@ def install(*handlers: logging.Handler) -> None:
 
 
 def _kinds(error: BaseException | None) -> str:
-    """An exception and what it came from, by their kinds and places, without a word of theirs."""
+    """An exception and what it came from: kinds and places, and the words of our own alone."""
     told: list[str] = []
     while error is not None and len(told) < 8:
         frames = traceback.extract_tb(error.__traceback__)
         where = (
             f" at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
         )
-        told.append(f"{type(error).__name__}{where}")
+        said = f": {error}" if isinstance(error, CarpalError | GuardError) else ""
+        said = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else said
+        told.append(f"{type(error).__name__}{where}{said}")
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return " from ".join(told)

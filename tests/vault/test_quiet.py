@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from carpal import logs
+from carpal.errors import CarpalError, invalid
 from tests.vault.guard.upstream import HOST, guarded, reply, says
 from vault import quiet
+from vault.guard.errors import GuardError, TooLarge
 from vault.guard.headers import bearer
 from vault.guard.targets import Target
 from vault.guard.transport import Request
 from vault.redact.stream import Patterns
+from vault.redact.under_way import hidden
 from vault.secret import Secret
 
 TOKEN = "canary-5b1d0e7a-token"
@@ -56,7 +59,7 @@ async def test_a_request_with_a_token_in_its_url_leaves_no_trace_of_it_v31(
 
 
 def test_a_secret_is_struck_out_of_every_line_while_its_request_lasts(written: io.StringIO) -> None:
-    with quiet.hidden(Patterns([Secret(TOKEN)])):
+    with hidden(Patterns([Secret(TOKEN)])):
         _log.info("said %s", TOKEN, extra={"also": {"deep": [TOKEN.encode().hex()]}})
     assert "said [REDACTED]" in written.getvalue()
     assert TOKEN not in written.getvalue()
@@ -78,6 +81,16 @@ def test_an_exception_is_written_by_its_kind_and_place_without_its_words(
     assert "from ValueError at test_quiet.py:" in line
     assert "canary" not in line
     assert "Traceback" not in line
+
+
+def test_the_words_of_our_own_errors_and_of_the_system_are_written(written: io.StringIO) -> None:
+    for error in (invalid("host", "is no host"), TooLarge(limit="ratio"), OSError(28, "no space")):
+        try:
+            raise error
+        except (CarpalError, GuardError, OSError):
+            _log.exception("failed")
+    for said in ("host: is no host", "larger than allowed", "no space"):
+        assert said in written.getvalue()
 
 
 @pytest.mark.parametrize(

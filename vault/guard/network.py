@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
+import anyio
 import httpcore2
 from httpcore2 import SOCKET_OPTION, AsyncNetworkStream
 
@@ -145,6 +146,10 @@ class _Plain(AsyncNetworkStream):
             else:
                 wrong = type(cause).__name__
             raise NotTrusted(host=self._host, address=self._address, problem=wrong) from None
+        except BaseException:  # the library lets go of it only for errors: a cancelled one stays
+            with anyio.CancelScope(shield=True):
+                await self._inner.aclose()
+            raise
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
         """Never."""

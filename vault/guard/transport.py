@@ -22,8 +22,8 @@ from vault.guard.network import GuardedBackend, MachineRule, Resolver, SystemRes
 from vault.guard.response import Response
 from vault.guard.targets import Target
 from vault.guard.wire import ERRORS, Sending
-from vault.quiet import hidden
 from vault.redact.stream import Patterns
+from vault.redact.under_way import hidden
 from vault.secret import Secret
 
 _METHOD = re.compile(r"[A-Z]{1,16}")
@@ -128,10 +128,13 @@ class Guard:
     async def _head(
         self, pool: httpcore2.AsyncConnectionPool, wire: httpcore2.Request, sending: Sending
     ) -> httpcore2.Response:
+        timer = sending.timer()
         try:
-            async with sending.timer():
+            async with timer:
                 return await pool.handle_async_request(wire)
         except TimeoutError:
+            if not timer.expired():
+                raise  # of the body's source, which is the caller's
             raise sending.late() from None
         except ERRORS as error:
             raise sending.failed(error) from None

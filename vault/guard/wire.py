@@ -1,6 +1,7 @@
 """A request on its way out: its body is paced and counted, and what fails is given a name."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
@@ -77,7 +78,12 @@ class Sending:
         return min(self._deadline, asyncio.get_running_loop().time() + seconds)
 
 
-ERRORS = (httpcore2.ProtocolError, httpcore2.NetworkError, httpcore2.TimeoutException)
+ERRORS = (
+    httpcore2.ProtocolError,
+    httpcore2.NetworkError,
+    httpcore2.TimeoutException,
+    ssl.SSLError,  # what is wrong with TLS after its handshake comes through as it is
+)
 """What the library raises. Their texts may have parts of what the other side sent."""
 
 
