@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import click
@@ -31,6 +32,8 @@ DAEMON = "dev"
 OPERATOR = "operator"
 START_SECONDS = 60.0
 """How long everything may take to serve; usually it is under 5."""
+HANDS_SECONDS = 30.0
+"""How long the hands may take to end once their daemon has; then what runs of them is killed."""
 FRESH = timedelta(hours=12)
 """An identity with less left than half its life is issued anew."""
 TOKEN_LIFE = timedelta(minutes=5)
@@ -263,9 +266,11 @@ class Dev:
         self._children.append(child)
         return child
 
-    async def _command(self, *arguments: str) -> None:
+    async def _command(
+        self, *arguments: str, environ: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         command = [*arguments, "--state-dir", str(self.state)]
-        await children.run(command, environ=_without_keys())
+        await children.run(command, environ={**_without_keys(), **environ})
 
     async def _mourn_until(self, stop: asyncio.Event) -> None:
         """Say each death in one line, until told to stop."""
@@ -290,6 +295,7 @@ class Dev:
         brains = [child for child in self._children if child.name in self.options.brains]
         try:
             await children.end(first)
+            await self._end_hands()
             await end_supervisors(self.state)
             await children.end(brains)
             await children.end(self._children)
@@ -299,6 +305,23 @@ class Dev:
                     child.process.kill()
         kept.processes = []
         kept.save(self.state)
+
+    async def _end_hands(self) -> None:
+        """Have each hand's own type end it: a container is more than its processes."""
+        folder = self.state / "hand" / "hands"
+        if not folder.is_dir() or not any(folder.iterdir()):
+            return
+        settings = self.options.daemon_config
+        try:
+            async with asyncio.timeout(HANDS_SECONDS):
+                await self._command(
+                    *("hand", "stop", "--all"),
+                    *(() if settings is None else ("--config", str(settings))),
+                    environ={"CARPAL_SANDBOX": "off"} if self._no_sandbox else {},
+                )
+        except (CarpalError, TimeoutError) as error:
+            why = str(error) or f"not within {HANDS_SECONDS:.0f} s"
+            click.echo(f"carpal: not every hand was ended by its type: {why}", err=True)
 
     def _write_operator(self, at: Mapping[str, str]) -> None:
         text = f'sessiond = "{at["sessiond"]}"\nvault = "{at["vault"]}"\n'

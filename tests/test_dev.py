@@ -3,9 +3,11 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from typing import Any
 import pytest
 
 from carpal import children
+from tests import engine as engines
+from tests import images
 from tests.command import Command
 from tests.faults import kill_tree
 from tests.hands.hand_server import Least, serving
@@ -180,6 +184,45 @@ async def test_after_a_kill_of_dev_itself_the_next_one_cleans_up_and_serves(
     async with dev(tmp_path) as up:
         assert not any("carpal" in command_line(pid) for pid in left)
         assert (await up.carpal("run", "hello", "--json")).code == 0
+
+
+async def test_a_container_that_it_made_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if why := engines.missing():
+        pytest.skip(why)
+    with engines.engine() as engine, short_folder() as folder:
+        images.add_shell(engine.client)
+        monkeypatch.setenv("DOCKER_HOST", engine.url)
+        agent = folder / "agent.yaml"
+        box = {"type": "container", "config": {"image": images.SHELL}}
+        agent.write_text(json.dumps({"name": "boxed", "hands": {"box": box}}))
+        async with dev(folder) as up:
+            ran = await up.carpal("run", "$ echo in a box", "--agent", str(agent), "--json")
+            assert ran.code == 0, (ran.stdout, ran.stderr)
+            (there,) = engine.containers()
+            await up.stop()
+            assert engine.containers() == [], f"{there} is left"
+        async with dev(folder) as up:
+            session_id = json.loads(ran.stdout)["session_id"]
+            again = await up.carpal("session", "send", session_id, "$ echo again", "--wait")
+            assert again.code == 0, (again.stdout, again.stderr)
+            up.process.kill()
+            await up.process.wait()
+        async with dev(folder) as up:
+            pass
+        assert engine.containers() == [], "of a run that was killed"
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """One that a container's user may reach, of a short path."""
+    folder = Path(tempfile.mkdtemp(prefix="carpal-dev-", dir="/tmp"))
+    try:
+        folder.chmod(0o711)
+        yield folder
+    finally:
+        shutil.rmtree(folder)
 
 
 async def test_its_brains_ask_the_models_that_a_brain_toml_says_and_an_agent_is_held_against_them(
