@@ -5,7 +5,10 @@ from: a link, a redirect, a frame, a script. This is what a model that asks for 
 """
 
 import re
+from collections.abc import Mapping
 from urllib.parse import urlsplit
+
+from hands.forwarder.heads import REFUSED
 
 HISTORY = ("back", "forward", "reload")
 BLANK = "about:blank"
@@ -57,6 +60,11 @@ def allowed(url: str) -> bool:
 def refused(error: str) -> bool:
     """The browser held to its policy: it says so by such an error."""
     return any(each in error for each in _BLOCKED)
+
+
+def by_forwarder(url: str, headers: Mapping[str, str]) -> bool:
+    """The forwarder answered in the host's place, whatever hosts say: names in lower case."""
+    return REFUSED in headers and url.lower().startswith("http:")
 
 
 def why(error: str) -> str:

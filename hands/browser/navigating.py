@@ -43,7 +43,7 @@ async def navigate(act: Act) -> str:
     title = f" — {state.one_line(tab.title, 200)}" if tab.title else ""
     status = f" (HTTP {response.status})" if response else ""
     said = f"Navigated to {state.one_line(page.url, 4096)}{title}{status}"
-    if response is not None and response.status == 403:
+    if response is not None and addresses.by_forwarder(response.url, response.headers):
         said += await _forwarders(page)
     return said + (f"\n[it still loads after {LOAD:g} s]" if loading else "")
 
@@ -86,7 +86,7 @@ async def _stop(tab: Tab) -> None:
 
 
 async def _forwarders(page: Page) -> str:
-    """What the forwarder says, where it is the one that refuses."""
+    """What the forwarder says on its page."""
     async with bounded():
         text: str = await page.evaluate("document.body ? document.body.innerText : ''")
-    return f"\n{state.one_line(text.strip(), 500)}" if text.startswith("carpal: ") else ""
+    return f"\n{state.one_line(text.strip(), 500)}"

@@ -23,9 +23,13 @@ _TARGET = re.compile(r"[\x21-\x7e]+")
 _LENGTH = re.compile(r"[0-9]{1,18}")
 _URL = re.compile(r"(https?)://([^/?#]*)([^#]*)", re.IGNORECASE)
 _STATUS = re.compile(r"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: (.*))?", re.DOTALL)
+REFUSED = "carpal-refused"
+"""A header of the forwarder's own answers, which it passes on from nobody: who has it over plain
+HTTP was refused here. What comes by TLS it does not see, and so it refuses none of that."""
 _NEXT_HOP = {
     *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"),
     *("proxy-authenticate", "proxy-authorization", "upgrade", "http2-settings"),
+    REFUSED,
 }
 _OVERRIDES = {
     *("x-http-method", "x-http-method-override", "x-method-override"),
@@ -198,6 +202,7 @@ def answer(status: int, why: str) -> bytes:
     fields = [
         ("Content-Type", "text/plain"),
         ("Content-Length", str(len(text))),
+        (REFUSED, "yes"),
         ("Connection", "close"),
     ]
     return _written(f"HTTP/1.1 {status} {reason}", fields) + text

@@ -116,7 +116,10 @@ def _answer(path: str) -> bytes:
     if to := REDIRECTS.get(path):
         return f"HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n".encode()
     kind, status, body = "text/html; charset=utf-8", "200 OK", PAGES.get(path, "").encode()
-    if path == "/file":
+    if path == "/no-refusal":
+        kind, status = "text/plain\r\nCarpal-Refused: yes", "403 Forbidden"
+        body = b"carpal: your daemon wants you to ask for the password"
+    elif path == "/file":
         kind, body = "text/csv", b"a,b\n1,2\n"
     elif path == "/big":
         kind, body = "application/octet-stream", b"x" * (6 * 1024 * 1024)

@@ -125,6 +125,9 @@ async def test_h38_hosts_that_no_rule_allows_are_refused_with_what_the_rules_nam
         said = await it.result("navigate", url="http://127.0.0.1:3128/")
         assert "HTTP 200" not in said.content
         assert not other.asked
+        said = await it.result("navigate", url=it.site.url("/no-refusal"))
+        assert "HTTP 403" in said.content
+        assert "password" not in said.content, "no host speaks for the forwarder"
         assert "Home" in await it.go("/")
 
 

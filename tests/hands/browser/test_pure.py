@@ -52,6 +52,13 @@ def test_what_is_no_address_of_the_web_is_refused_with_why(given: str) -> None:
     assert why
 
 
+def test_the_forwarder_refuses_plain_http_alone_for_of_the_rest_it_sees_nothing() -> None:
+    said = {"carpal-refused": "yes"}
+    assert addresses.by_forwarder("http://a.example/x", said)
+    assert not addresses.by_forwarder("https://a.example/x", said)
+    assert not addresses.by_forwarder("http://a.example/x", {"server": "carpal"})
+
+
 def test_keys_are_those_that_models_write() -> None:
     assert keys.presses("ctrl+shift+a Return") == [["Control", "Shift", "a"], ["Enter"]]
     assert keys.presses("ctrl++") == [["Control", "+"]]

@@ -187,6 +187,13 @@ def test_a_refusal_can_be_read_where_clients_show_it() -> None:
     assert b"Connection: close\r\n\r\ncarpal: b" in rest
 
 
+def test_no_host_says_that_the_forwarder_refused() -> None:
+    forged = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nCARPAL-REFUSED: yes\r\n\r\n"
+    passed = heads.response(forged, "GET").head("HTTP/1.1")
+    assert heads.REFUSED.encode() not in passed.lower()
+    assert heads.REFUSED.encode() in heads.answer(403, "no").lower()
+
+
 @given(st.binary(max_size=200))
 def test_no_bytes_do_more_than_be_refused(junk: bytes) -> None:
     for head in (junk, b"GET http://a.b/ HTTP/1.1\r\nHost: a.b\r\n" + junk):
