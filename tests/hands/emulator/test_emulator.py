@@ -218,6 +218,19 @@ async def test_no_symlink_that_is_mounted_leads_to_a_file_of_the_machine(
     assert "none is followed" in await other.fails("load_state", state="state")
 
 
+@pytest.mark.parametrize("at", ["shelf/game.gb", "shelf.gb"])
+async def test_a_cartridge_of_the_machine_is_read_through_no_symlink(
+    arcade: Arcade, at: str
+) -> None:
+    """Its owner allows folders, and who writes in one of them does not choose another."""
+    (arcade.folder / "shelf").symlink_to(arcade.game.parent)
+    (arcade.folder / "shelf.gb").symlink_to(arcade.game)
+    with pytest.raises(CarpalError) as raised:
+        await arcade.console(cartridge=str(arcade.folder / at))
+    assert raised.value.reason is Reason.PROVISION_FAILED
+    assert "none is followed: name the cartridge itself" in raised.value.message
+
+
 async def test_saving_a_state_writes_through_no_symlink_that_is_mounted(
     arcade: Arcade, tmp_path: Path
 ) -> None:
