@@ -55,24 +55,32 @@ LEAST = {
 _OWN_DISK = 24 * 1024 * 1024
 """Bytes for what the supervisor itself keeps, where the hand's disk is limited."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_RESERVED = ("CARPAL_", "LD_")
-"""Prefixes of variables that are ours, or that would change what our own program is."""
+_OURS = "CARPAL_"
+"""How variables begin that are ours."""
+_LOADERS = "LD_"
+"""And those that would change what a program of ours is, where that gets them."""
 
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 """Variables that lead to the forwarder, in either case."""
 
 
 def checked(
-    schema: Mapping[str, Any], order: Order, *, forwarded: bool = True
+    schema: Mapping[str, Any],
+    order: Order,
+    *,
+    forwarded: bool = True,
+    apart: bool = False,
 ) -> Mapping[str, Any]:
     """The config. Raises INVALID_FIELD for what does not fit.
 
     `forwarded`: the hand's way out is its forwarder, and the variables that say so are ours.
+    `apart`: no program of ours gets its `env`.
     """
+    reserved = (_OURS,) if apart else (_OURS, _LOADERS)
     if problem := check(schema, dict(order.config), "config"):
         raise invalid(problem.field, problem.text)
     for name, value in order.config.get("env", {}).items():
-        if not _NAME.fullmatch(name) or name.startswith(_RESERVED):
+        if not _NAME.fullmatch(name) or name.startswith(reserved):
             raise invalid(f"config.env.{name}", "is not a name a variable of the hand may have")
         if forwarded and name.lower() in _PROXIES:
             raise invalid(f"config.env.{name}", "is the forwarder's: what may be reached is egress")

@@ -15,7 +15,7 @@ from hands.builtin import common, container_python, noted
 from hands.builtin.container import ContainerType
 from hands.builtin.container_box import Hosting
 from hands.builtin.plugin import PluginHand, end, make
-from hands.builtin.sandboxed import Kind, check_least
+from hands.builtin.sandboxed import Kind, check_least, without_env
 from hands.builtin.supervised import PULSE, Pulse
 from hands.contract import Health, Order, Provisioned, ProvisionFailed
 from hands.isolation import bwrap
@@ -55,10 +55,11 @@ class HostedContainers(ContainerType):
         """Make a container with a host in it, and have the class make the hand."""
         if why := self._why_not():
             raise ProvisionFailed(why, "see what it says, and `carpal hand check` on the machine")
-        common.checked(self._kind.description.config_schema, order)
+        common.checked(self._kind.description.config_schema, order, apart=self._kind.apart)
         check_least(self._kind, order)
         noted.note(order.folder)
-        config = {name: order.config[name] for name in OF_CONTAINERS if name in order.config}
+        ours = without_env(order).config if self._kind.apart else order.config
+        config = {name: ours[name] for name in OF_CONTAINERS if name in ours}
         made = await super().provision(dataclasses.replace(order, config=config), progress)
         hand, name = made.hand, self._kind.description.type
         assert isinstance(hand, PluginHand)

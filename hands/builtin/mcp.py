@@ -198,5 +198,6 @@ _KIND = Kind(
     least=_LEAST,
     unready=unready,
     provision_limit=_MAKING,
+    apart=True,
     listed=_listed,
 )

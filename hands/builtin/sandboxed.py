@@ -11,6 +11,7 @@ have shells, which people know the meaning of.
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,6 +66,8 @@ class Kind:
     """What it needs of the machine, besides its programs."""
     namespaces: bool = False
     """What it runs makes a sandbox of its own, as browsers do."""
+    apart: bool = False
+    """The config's `env` is of what the class starts, which gives it that, and of nothing else."""
     provision_limit: float = PROVISION_LIMIT
     """Seconds to make a hand."""
     listed: Callable[[Path, Result], Sequence[Tool]] = lambda _folder, _made: ()
@@ -77,6 +80,12 @@ def check_least(kind: Kind, order: Order) -> None:
         if order.limits.get(name, least) < least:
             type_name = kind.description.type
             raise invalid(f"limits.{name}", f"must be at least {least:g} for a {type_name} hand")
+
+
+def without_env(order: Order) -> Order:
+    """The order as what is ours in the hand is started: without variables that are another's."""
+    config = {name: value for name, value in order.config.items() if name != "env"}
+    return dataclasses.replace(order, config=config)
 
 
 class SandboxedType:
@@ -116,7 +125,7 @@ class SandboxedType:
             raise ProvisionFailed(str(error)) from error
         if why:
             raise ProvisionFailed(why, "see what it says, and `carpal hand check` on the machine")
-        common.checked(self._kind.description.config_schema, order)
+        common.checked(self._kind.description.config_schema, order, apart=self._kind.apart)
         kept = self._sandboxes.enforceable()
         common.check_limits(order, kept, "the daemon may not set them")
         check_least(self._kind, order)
@@ -128,7 +137,7 @@ class SandboxedType:
         name = cgroups.name_of(order.folder)
         group = await asyncio.to_thread(cgroups.make, name, limits, self._sandboxes.bases)
         await process_start.sandboxed(
-            order,
+            without_env(order) if self._kind.apart else order,
             workspace,
             START_LIMIT,
             mark=hand_mark.mark(order.folder),

@@ -7,6 +7,7 @@ a namespace, and what runs in the hand may listen there in its place.
 """
 
 import asyncio
+import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
@@ -30,6 +31,9 @@ _END_LIMIT = 7.0
 """Seconds for a supervisor to kill all and end; a sweep gives up after 5."""
 _REASON_MAX = 500
 """Characters of why a supervisor ended, as it says."""
+_NOT_AT_ONCE = 0.005
+"""Seconds after which a supervisor hears that it may forget a result; a daemon that dies before
+leaves that to the next."""
 _FLUSH_LIMIT = 1.0
 """Seconds for a supervisor to read what it was last told."""
 
@@ -166,8 +170,9 @@ class SupervisedHand:
         self._say(op="cancel", call_id=call_id, grace=grace)
 
     async def acknowledge(self, call_id: str) -> None:
-        """The supervisor may forget the result."""
-        self._say(op="forget", call_id=call_id)
+        """The supervisor may forget the result. Who waits for the result comes first."""
+        loop = asyncio.get_running_loop()
+        loop.call_later(_NOT_AT_ONCE, functools.partial(self._say, op="forget", call_id=call_id))
 
     async def place(self, placing: Placing, data: AsyncIterator[bytes]) -> str:
         """Put something into the workspace. A repository's host may be reached meanwhile."""

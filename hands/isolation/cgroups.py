@@ -137,11 +137,24 @@ def _delegated(name: str, folder: Path) -> bool:
     return True
 
 
-def _words(path: Path) -> list[str]:
+_READ = 64 * 1024
+
+
+def _words(path: str | Path) -> list[str]:
+    # Each call asks: by the kernel's own calls it takes a fifth of what a Python file does.
     try:
-        return path.read_text().split()
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return []
+    text = b""
+    try:
+        while more := os.read(handle, _READ):
+            text += more
+    except OSError:
+        return []
+    finally:
+        os.close(handle)
+    return text.decode().split()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +172,7 @@ class Group:
         """Processes that were killed for want of memory, ever."""
         folder = self.folders.get("memory")
         for file in ("memory.events", "memory.oom_control"):
-            words = _words(folder / file) if folder else []
+            words = _words(f"{folder}/{file}") if folder else []
             if "oom_kill" in words:
                 return int(words[words.index("oom_kill") + 1])
         return 0

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hands.attachments import problem
+from hands.mcp.words import word
 
 EMPTY = "[the tool answered nothing]"
 _WORDS_MAX = 500
@@ -95,5 +96,4 @@ def _file(data: Any, kind: str, name: str, what: str) -> tuple[str, Attached | N
 
 def _word(value: Any) -> str:
     """A text of the server's in a line of ours."""
-    plain = "".join(each if each.isprintable() else " " for each in str(value or ""))
-    return plain[:_WORDS_MAX].strip()
+    return word(value, _WORDS_MAX).strip()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hands.contract import Tool
+from hands.mcp.words import plain, word
 
 NAME_MAX = 62
 """Characters: a hand's name has up to 63, two stand between, and the model is told 128."""
@@ -24,6 +25,10 @@ LISTED_MAX = 1024 * 1024
 _DEPTH = 30
 _NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{NAME_MAX}}}")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+_PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+"""The Messages API refuses a request with another, and so all that the model was to do."""
+_SHOWN = 100
+"""Characters of a name that people are shown."""
 _DIGEST = 8
 _COMBINED = ("oneOf", "anyOf", "allOf")
 
@@ -48,7 +53,7 @@ def listing(said: Iterable[tuple[str, str, Any]]) -> Listing:
     for name, description, schema in said:
         tool = {
             "name": told_name(name),
-            "description": _cut(description.strip() or f"The server says nothing of {name}."),
+            "description": _described(description, name),
             "input_schema": schema,
         }
         why = "another has its name" if name in seen else problem(tool)
@@ -59,7 +64,7 @@ def listing(said: Iterable[tuple[str, str, Any]]) -> Listing:
             why = f"all together have more than {ALL_MAX} bytes"
         seen.add(name)
         if why:
-            found.left_out.append(f"{name[:100]}: {why}")
+            found.left_out.append(f"{word(name, _SHOWN)}: {why}")
             continue
         room -= size
         found.tools.append(tool)
@@ -92,7 +97,10 @@ def checked(data: bytes) -> list[Tool]:
         raise ValueError("it lists two tools of one name")
     if sum(map(_size, said)) > ALL_MAX:
         raise ValueError(f"its tools have more than {ALL_MAX} bytes")
-    return [Tool(tool["name"], tool["description"], tool["input_schema"]) for tool in said]
+    return [
+        Tool(tool["name"], _described(tool["description"], tool["name"]), tool["input_schema"])
+        for tool in said
+    ]
 
 
 def problem(tool: Mapping[str, Any]) -> str:
@@ -104,6 +112,8 @@ def problem(tool: Mapping[str, Any]) -> str:
         return "its schema is not that of an object"
     if not isinstance(schema.get("properties", {}), dict):
         return "its schema's properties are none"
+    if not all(map(_PROPERTY.fullmatch, schema.get("properties", {}))):
+        return "a property of its schema has a name that no model could be told"
     if not all(isinstance(e, dict | bool) for e in schema.get("properties", {}).values()):
         return "its schema's properties are no schemas"
     required = schema.get("required", [])
@@ -118,7 +128,9 @@ def problem(tool: Mapping[str, Any]) -> str:
     return ""
 
 
-def _cut(text: str) -> str:
+def _described(description: str, name: str) -> str:
+    """What a model is told, and people are shown, of a tool: never empty."""
+    text = plain(description).strip() or f"The server says nothing of {word(name, _SHOWN)}."
     return text.encode("utf-8", "replace")[:DESCRIPTION_MAX].decode("utf-8", "ignore")
 
 

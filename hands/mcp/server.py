@@ -22,6 +22,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CONNECTION_CLOSED, Implementation, ToolListChangedNotification
 
 from hands.api import HandLost, ToolError
+from hands.mcp.words import plain
 
 START_LIMIT = 30.0
 """Seconds for a server to be ready for calls."""
@@ -109,6 +110,16 @@ class Server:
             self._task.cancel()
         await asyncio.wait({self._task}, timeout=_END_LIMIT)
 
+    async def ended(self) -> str:
+        """Wait until it is gone by itself; why."""
+        assert self._task is not None
+        await asyncio.wait({self._task})
+        return self._gone
+
+    @property
+    def _gone(self) -> str:
+        return self._said("the MCP server is gone" + (f": {self._why}" if self._why else ""))
+
     @property
     def _client(self) -> Client:
         return self._ready.result()
@@ -121,11 +132,11 @@ class Server:
             async with asyncio.timeout(limit):
                 await _first(asking, self._task)
             if not asking.done():
-                raise HandLost(self._said(f"the MCP server is gone: {self._why}"))
+                raise HandLost(self._gone)
             return asking.result()
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
-                raise HandLost(self._said("the MCP server is gone")) from None
+                raise HandLost(self._gone) from None
             raise ToolError(f"the MCP server refused: {error.message}") from None
         except httpx2.HTTPError as error:
             raise HandLost(f"the MCP server is out of reach: {_brief(error)}") from None
@@ -149,6 +160,9 @@ class Server:
                     cache=None,
                 ) as client,
             ):
+                # What a server promises of its structured content is between it and programs:
+                # no model reads that where there is text, and the call was done.
+                setattr(client.session, "validate_tool_result", _believed)  # noqa: B010
                 self._ready.set_result(client)
                 listening = asyncio.create_task(self._listen(client))
                 await self._closing.wait()
@@ -159,10 +173,28 @@ class Server:
 
     async def _listen(self, client: Client) -> None:
         """Hear of changes where they must be asked for; most servers have no such thing."""
+        listened = False
         with contextlib.suppress(Exception):
             async with client.listen(tools_list_changed=True) as subscription:
+                listened = True
                 async for _ in subscription:
                     self.changed = True
+        if listened and not self._closing.is_set():
+            await self._look(client)
+
+    async def _look(self, client: Client) -> None:
+        """It ended what was listened to: it may be gone, and whoever asks next should not wait."""
+        try:
+            async with asyncio.timeout(START_LIMIT):
+                await client.list_tools()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it does not answer
+            self._why = _brief(error)
+            self._closing.set()
+
+    def _over(self) -> None:
+        """Nothing more comes of its program."""
+        self._why = "it ended"
+        self._closing.set()
 
     async def _hear(self, message: Any) -> None:
         if isinstance(message, ToolListChangedNotification):
@@ -183,11 +215,11 @@ class Server:
         server = StdioServerParameters(
             command=program,
             args=arguments,
-            env=_environment(),
+            env=_environment(self._config),
             encoding_error_handler="replace",
         )
         with self._standard_error() as written:
-            yield stdio_client(server, errlog=written)
+            yield _until_it_ends(stdio_client(server, errlog=written), self._over)
 
     @contextlib.contextmanager
     def _standard_error(self) -> Any:
@@ -215,7 +247,7 @@ class Server:
 
     def _said(self, why: str) -> str:
         """Why it is of no use, with its own last words."""
-        lines = self._tail.decode("utf-8", "replace").strip().splitlines()[-_LINES:]
+        lines = plain(self._tail.decode("utf-8", "replace")).strip().splitlines()[-_LINES:]
         if self._wrong:
             why += f"; {self._wrong} lines on its standard output were no messages"
         if lines:
@@ -223,11 +255,50 @@ class Server:
         return why
 
 
-def _environment() -> dict[str, str]:
-    """What the server gets: all of ours that is no matter of this very process."""
+class _Heard:
+    """What a server says, as its client reads it; and that it says no more."""
+
+    def __init__(self, stream: Any, over: Callable[[], None]) -> None:
+        self._stream = stream
+        self._over = over
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __aiter__(self) -> "_Heard":
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self._stream.__anext__()
+        except StopAsyncIteration:
+            self._over()
+            raise
+
+    async def __aenter__(self) -> "_Heard":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stream.aclose()
+
+
+@asynccontextmanager
+async def _until_it_ends(transport: Any, over: Callable[[], None]) -> AsyncIterator[Any]:
+    """The transport; `over` is called when nothing more comes of it."""
+    async with transport as (read, write):
+        yield _Heard(read, over), write
+
+
+async def _believed(_name: str, _result: object) -> None:
+    return
+
+
+def _environment(config: Mapping[str, Any]) -> dict[str, str]:
+    """What the server gets: what its config says, and of ours what is no matter of this process."""
     # A Python that hears of none of these was started without; then they are an image's.
     ours = () if sys.flags.isolated else _OURS
-    return {name: text for name, text in os.environ.items() if name not in ours}
+    usual = {name: text for name, text in os.environ.items() if name not in ours}
+    return {**usual, **config.get("env", {})}
 
 
 async def _first(*waited: asyncio.Future[Any]) -> None:

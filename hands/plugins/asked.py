@@ -27,8 +27,9 @@ _HERE = Path(__file__).resolve().parents[2]
 
 
 def command(mode: str, target: str, *more: str) -> list[str]:
-    """A plugin's process."""
-    return [sys.executable, "-P", "-m", "hands.plugins.host", mode, target, *more]
+    """A plugin's process: of a hand, where `mode` is run."""
+    module = "hands.plugins.host" if mode == "run" else "hands.plugins.answering"
+    return [sys.executable, "-P", "-m", module, mode, target, *more]
 
 
 def environment() -> dict[str, str]:

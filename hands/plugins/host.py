@@ -1,10 +1,6 @@
 """The process of one hand whose type is a class of `hands/api.py`: the only one its code runs in.
 
-`python -P -m hands.plugins.host describe MODULE:CLASS FD` writes one JSON object to FD:
-`described` and `unready`, or `wrong`. So do `… units MODULE:CLASS FD`, with `units`, and `… reset
-MODULE:CLASS FD UNIT`, with `reset`. These three end when their standard input does.
-
-`… run MODULE:CLASS FD FOLDER HAND OWN UNIT` serves the supervisor at
+`python -P -m hands.plugins.host run MODULE:CLASS FD FOLDER HAND OWN UNIT` serves the supervisor at
 the other end of the socket FD, in frames as the supervisor's own: `call {call_id, tool, input,
 limit}`, `cancel {call_id}`, `release`; answered by `{call_id, outcome, content, attachments}`,
 content null when the output is the result. A hand that is lost says so also unasked, with an empty
@@ -13,171 +9,51 @@ workspace is not in the hand's folder, `OWN` after it is that folder; else it is
 id of the hand's unit, where its type has units.
 
 Calls run in the main thread, one at a time. Another thread reads what the supervisor says, so that
-a call that never gives way can be cancelled.
+a call that never gives way can be cancelled. A class of ours is `async` and needs none: each word
+would wake two threads.
 """
 
 import asyncio
-import importlib
 import inspect
 import json
 import os
-import resource
-import select
 import signal
 import socket
 import struct
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 from hands import described
-from hands.api import Cancelled, Context, HandLost, HandType, ToolError, Unit
+from hands.api import Cancelled, Context, HandLost, HandType, ToolError
 from hands.hints import signature
 from hands.inside.output import Capture
 from hands.plugins.hosted import Hosted
-from hands.plugins.told_units import UNITS_MAX
+from hands.plugins.loading import brief, kind_of, load
 from hands.plugins.views import Views
 
 PROVISION = ".provision"
 """The call that makes the hand; no tool has such a name."""
-MEMORY = 4 * 2**30
-"""Bytes of its own that a process may have which is asked something and is no hand's."""
-_FIRST_KILLED = "1000"
 _CANCEL = signal.SIGUSR1
 _LENGTH = struct.Struct(">I")
+_READ = 256 * 1024
 _NAME_MAX, _KIND_MAX = 255, 127
-_WHY_MAX = 4000
-"""Characters of why something failed."""
 
 Answer = dict[str, Any]
 
 
 def main() -> None:
     """See above."""
-    mode, target, fd = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    target, fd = sys.argv[2], int(sys.argv[3])
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors="replace")  # type: ignore[union-attr]
-    if mode != "run":
-        _guard(fd)
-        _bound()
-        told = json.dumps(_ASKED[mode](target, *sys.argv[4:])).encode() + b"\n"
-        while told:
-            told = told[os.write(fd, told) :]
-        os._exit(0)  # whatever threads it started
     own, unit = (*sys.argv[6:], "", "")[:2]
     folder = Path(sys.argv[4])
     Host(target, socket.socket(fileno=fd), folder, Path(own) if own else None, unit).run()
-
-
-def _guard(answer: int) -> None:
-    """Go on in a child, and stay to end it, with all of this group, once the daemon has ended.
-
-    The child runs what others wrote, and may hang for good.
-    """
-    child = os.fork()
-    if child == 0:
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
-        return
-    os.close(answer)
-    ended = os.pidfd_open(child)
-    if ended in select.select([0, ended], [], [])[0]:
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        if code < 0:
-            signal.signal(-code, signal.SIG_DFL)
-            os.kill(os.getpid(), -code)
-        os._exit(code)
-    os.killpg(0, signal.SIGKILL)
-
-
-def _bound() -> None:
-    """Keep what is asked here, and each process it starts, from the machine's memory.
-
-    A hand has control groups; this has none, and is over in a minute.
-    """
-    most = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    if most == resource.RLIM_INFINITY or most > MEMORY:
-        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    # Of a machine that has less, the kernel takes this first.
-    Path("/proc/self/oom_score_adj").write_text(_FIRST_KILLED)
-
-
-def load(target: str) -> type[HandType]:
-    """The class. Raises what importing it does, and TypeError when it is none."""
-    module, _, name = target.partition(":")
-    found: Any = importlib.import_module(module)
-    for each in name.split("."):
-        found = getattr(found, each)
-    if not (isinstance(found, type) and issubclass(found, HandType)):
-        raise TypeError(f"{target} is no class derived from hands.api.HandType")
-    return found
-
-
-def _described(target: str) -> Answer:
-    try:
-        kind = load(target)
-        told = described.described(kind)
-    except TypeError as error:
-        return {"wrong": str(error)}
-    except BaseException as error:  # noqa: BLE001 - of whatever it raises the owner is told
-        traceback.print_exc()
-        return {"wrong": f"importing {target} failed: {_brief(error)}"}
-    try:
-        unready: Any = kind.probe()
-    except BaseException as error:  # noqa: BLE001 - as above
-        traceback.print_exc()
-        unready = f"its probe failed: {_brief(error)}"
-    if type(unready) is not str:
-        unready = f"its probe gave {_kind_of(unready)}; it must give why there is no hand, or ''"
-    return {"described": told, "unready": unready[:_WHY_MAX]}
-
-
-def _units(target: str) -> Answer:
-    try:
-        kind: Any = load(target)
-        named = list(islice(_done(kind.units()), UNITS_MAX + 1))
-        for each in named:
-            if not isinstance(each, Unit):
-                raise TypeError(f"`units` names {_kind_of(each)}, and a unit is a Unit")
-        told = [[each.unit_id, dict(each.labels)] for each in named]
-        json.dumps(told)
-    except BaseException as error:  # noqa: BLE001 - as above
-        traceback.print_exc()
-        return {"wrong": f"its `units` failed: {_brief(error)}"}
-    return {"units": told}
-
-
-def _reset(target: str, unit_id: str) -> Answer:
-    try:
-        kind: Any = load(target)
-        given = _done(kind.reset(unit_id))
-        if given is not None:
-            raise TypeError(f"`reset` gave {_kind_of(given)}; it gives nothing, or raises why not")
-    except BaseException as error:  # noqa: BLE001 - as above
-        traceback.print_exc()
-        return {"wrong": _brief(error, plain=isinstance(error, ToolError)) or "it does not say why"}
-    return {"reset": True}
-
-
-def _done(given: Any) -> Any:
-    """What a method gave, also one that is `async`."""
-    if not inspect.iscoroutine(given):
-        return given
-    loop = asyncio.new_event_loop()
-    return loop.run_until_complete(given)
-
-
-_ASKED: Mapping[str, Callable[..., Answer]] = {
-    "describe": _described,
-    "units": _units,
-    "reset": _reset,
-}
 
 
 class Host:
@@ -195,6 +71,7 @@ class Host:
         self._unit = unit
         line.set_inheritable(False)
         self._line = line
+        self._came = bytearray()
         self._folder = folder
         self._own = own
         self._asked: asyncio.Queue[Answer] = asyncio.Queue()
@@ -214,7 +91,7 @@ class Host:
         """Serve until released, or until the supervisor is gone."""
         asyncio.set_event_loop(self._loop)
         signal.signal(_CANCEL, self._interrupt)
-        threading.Thread(target=self._listen, name="carpal", daemon=True).start()
+        self._loop.add_reader(self._line, self._hear)  # until it is known what it runs
         self._loop.run_until_complete(self._serve())
         os._exit(0)  # whatever threads it started
 
@@ -253,12 +130,12 @@ class Host:
         except (Cancelled, asyncio.CancelledError, KeyboardInterrupt):
             answer = _failed("cancelled", "")
         except HandLost as error:
-            answer = _failed("lost", _brief(error, plain=True) or "its tool says that it is gone")
+            answer = _failed("lost", brief(error, plain=True) or "its tool says that it is gone")
         except ToolError as error:
-            answer = _failed("error", _brief(error, plain=True) or "the tool failed")
+            answer = _failed("error", brief(error, plain=True) or "the tool failed")
         except BaseException as error:  # noqa: BLE001 - whatever a tool raises, its call failed
             traceback.print_exc()
-            answer = _failed("error", f"the tool failed: {_brief(error)}")
+            answer = _failed("error", f"the tool failed: {brief(error)}")
         finally:
             self._interruptible = False
             self._context = self._task = None
@@ -272,6 +149,8 @@ class Host:
             if isinstance(self._hand, Hosted):
                 self._hand.lose = self._lose
                 return await self._run(self._hand.make, config=given, context=context)
+            self._loop.remove_reader(self._line)
+            threading.Thread(target=self._listen, name="carpal", daemon=True).start()
             method = getattr(self._hand, "provision", None)
             if method is None:
                 return "ready"
@@ -312,20 +191,35 @@ class Host:
         self._say({"call_id": "", **_failed("lost", why), "attachments": []})
         os._exit(70)
 
-    # The other thread.
+    # What the supervisor says.
+
+    def _hear(self) -> None:
+        for message in self._heard(self._line.recv(_READ, socket.MSG_DONTWAIT)):
+            self._asked.put_nowait(message)
 
     def _listen(self) -> None:
-        with self._line.makefile("rb") as frames:
-            while head := frames.read(_LENGTH.size):
-                (size,) = _LENGTH.unpack(head)
-                message = json.loads(frames.read(size))
-                if message["op"] == "cancel":
-                    self._cancelled.add(message["call_id"])
-                if message["op"] in ("cancel", "release"):
-                    self._stop_call(message.get("call_id"))
-                if message["op"] != "cancel":
-                    self._loop.call_soon_threadsafe(self._asked.put_nowait, message)
-        os._exit(1)  # its supervisor is gone
+        """In a thread of its own."""
+        while True:
+            for message in self._heard(self._line.recv(_READ)):
+                self._loop.call_soon_threadsafe(self._asked.put_nowait, message)
+
+    def _heard(self, data: bytes) -> Iterator[Answer]:
+        """What is to be done in its turn; the rest is done now."""
+        if not data:
+            os._exit(1)  # its supervisor is gone
+        self._came += data
+        while len(self._came) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(self._came)[0]
+            if len(self._came) < end:
+                return
+            message = json.loads(self._came[_LENGTH.size : end])
+            del self._came[:end]
+            if message["op"] == "cancel":
+                self._cancelled.add(message["call_id"])
+            if message["op"] in ("cancel", "release"):
+                self._stop_call(message.get("call_id"))
+            if message["op"] != "cancel":
+                yield message
 
     def _stop_call(self, call_id: str | None) -> None:
         """Stop the call of that id, or whichever runs."""
@@ -353,7 +247,7 @@ def _told(given: Any) -> Answer:
     if given is None:
         return {"outcome": "ok", "content": None}
     if not isinstance(given, str):
-        why = f"the tool gave {_kind_of(given)}, and a result is text: have it return a str"
+        why = f"the tool gave {kind_of(given)}, and a result is text: have it return a str"
         return _failed("error", why)
     capture = Capture()
     capture.add(given.encode("utf-8", "replace"))
@@ -371,18 +265,6 @@ def _attached(digest: str, size: int, media_type: str, name: str) -> Answer:
         "media_type": media_type[:_KIND_MAX],
         "name": name[-_NAME_MAX:],
     }
-
-
-def _brief(error: BaseException, *, plain: bool = False) -> str:
-    try:
-        text = str(error)[:_WHY_MAX]
-    except Exception:  # noqa: BLE001 - it was made to be looked at, and fails at that
-        text = "it cannot say why"
-    return text if plain else f"{type(error).__name__}: {text}".removesuffix(": ")
-
-
-def _kind_of(value: Any) -> str:
-    return f"{'an' if type(value).__name__[0] in 'aeiou' else 'a'} {type(value).__name__}"
 
 
 if __name__ == "__main__":

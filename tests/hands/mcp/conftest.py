@@ -23,7 +23,7 @@ from tests.leftovers import nothing_orphaned
 SERVER = Path(__file__).with_name("server.py")
 PROBLEM = probe.problem()
 _BROUGHT = "/opt/carpal/lib/loader --library-path /opt/carpal/lib /opt/carpal/bin/python3"
-_PACKAGES = "/opt/carpal-packages/0"
+PACKAGES = "/opt/carpal-packages/0"
 """Where a container has the Python of its client, which serves for a server of ours too."""
 
 in_both = pytest.mark.parametrize("servers", ["sandbox", "container"], indirect=True)
@@ -66,7 +66,7 @@ class Servers:
         if self.image:
             ours["command"][:1] = _BROUGHT.split()
             ours["image"] = self.image
-            config["env"] = {"PYTHONPATH": _PACKAGES, **config.get("env", {})}
+            config["env"] = {"PYTHONPATH": PACKAGES, **config.get("env", {})}
         given = {"workspace": str(self.workspace), **({} if "url" in config else ours), **config}
         request = pb.ProvisionRequest(
             driver=self.place.driver(),

@@ -15,7 +15,7 @@ from carpal.errors import CarpalError
 from carpal.hand_mark import mark
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
-from tests.hands.mcp.conftest import SERVER, Servers, in_both
+from tests.hands.mcp.conftest import PACKAGES, SERVER, Servers, in_both
 from tests.hands.place import PATIENCE, open_place, until
 
 
@@ -97,7 +97,10 @@ async def test_a_huge_text_is_cut_in_its_middle_as_all_output_is(servers: Server
     assert result.content.startswith("beginx")
     assert result.content.rstrip().endswith("xend")
     assert "bytes omitted]" in result.content
-    assert result.output_bytes == 3_000_008
+    assert "half" not in result.content, "what was said of its progress is no part of the answer"
+    output = b"".join(step.output.data for step in steps).decode()
+    assert output.startswith("[1/2] half [2J way\n[the answer, 3000008 bytes]\nbeginx")
+    assert output.endswith("xend\n[the end of the answer]\n")
 
 
 @in_both
@@ -136,15 +139,29 @@ async def test_a_server_that_dies_in_a_call_is_one_lost_hand_and_the_next_is_ano
 
 
 @in_both
-async def test_a_server_that_is_killed_between_calls_is_said_to_be_gone_by_the_next(
+async def test_a_server_that_is_killed_between_calls_is_a_lost_hand_at_once(
     servers: Servers,
 ) -> None:
-    hand = await servers.hand()
+    other, hand = await servers.hand(), await servers.hand()
     (server,) = _servers(mark(servers.place.inventory.folder_of(hand)))
     os.kill(server, signal.SIGKILL)
-    await until(lambda: not Path(f"/proc/{server}/exe").exists(), "it lives on")
-    result = await servers.place.run(hand, "add", a=1, b=1)
-    assert result.outcome == pb.OUTCOME_LOST
+    await lost(servers, hand, "the MCP server is gone: it ended")
+    with pytest.raises(CarpalError) as raised:
+        await servers.place.run(hand, "add", a=1, b=1)
+    assert raised.value.reason is Reason.HAND_GONE
+    assert "the MCP server is gone" in raised.value.message
+    assert (await servers.place.run(other, "add", a=2, b=2)).content == "4"
+
+
+async def lost(servers: Servers, hand: str, why: str) -> None:
+    """Until the daemon says so, and why."""
+
+    def told() -> str:
+        row = servers.place.inventory.journal.hand(hand)
+        return row.reason if row and row.state == "lost" else ""
+
+    await until(lambda: bool(told()), "it is not lost")
+    assert why in told()
 
 
 def _servers(marked: str) -> list[int]:
@@ -171,6 +188,44 @@ async def test_a_server_has_the_environment_that_it_was_given_and_nothing_of_the
     assert "A_SECRET_OF_THE_DAEMON" not in seen
     assert bool(servers.image) is ("PYTHONPATH" in seen), "what was given, and none of the host's"
     assert "TOKEN_FILE" not in (await servers.place.run(other, "env")).content
+
+
+@in_both
+async def test_a_servers_own_variables_are_its_own_whatever_ours_are(servers: Servers) -> None:
+    paths = f"{PACKAGES}:/workspace/lib" if servers.image else "/workspace/lib"
+    given = {
+        "PYTHONPATH": paths,
+        "PATH": "/workspace/bin:/usr/bin",
+        "HOME": "/workspace",
+        "LD_LIBRARY_PATH": "/workspace/lib",
+        "PYTHONUNBUFFERED": "yes",
+    }
+    hand = await servers.hand(env=given)
+    seen = json.loads((await servers.place.run(hand, "env")).content)
+    assert {name: seen.get(name) for name in given} == given
+
+
+@in_both
+async def test_what_a_server_lists_moves_no_terminal_and_turns_no_line(servers: Servers) -> None:
+    await servers.hand("hostile")
+    assert [tool.name for tool in servers.made.tools] == ["shown", "typed"]
+    shown, silent = (tool.description for tool in servers.made.tools)
+    assert shown == "Good [2Jtool.evil\nand\nmore"
+    assert silent == "The server says nothing of typed."
+    note = servers.made.note
+    assert note.isprintable()
+    assert "[31mred   Owner: allow all: its schema has oneOf" in note
+    assert "odd: a property of its schema has a name that no model could be told" in note
+    assert len(note) < 600
+
+
+async def test_a_call_whose_structured_content_is_not_as_promised_was_done_all_the_same(
+    servers: Servers,
+) -> None:
+    hand = await servers.hand("hostile")
+    result = await servers.place.run(hand, "typed")
+    assert result.outcome == pb.OUTCOME_OK
+    assert result.content.splitlines()[0] == "called typed"
 
 
 @in_both
@@ -259,7 +314,7 @@ async def test_a_server_that_never_answers_is_given_up_with_its_last_words(
         ({"command": [], "url": "http://x"}, "config.command"),
         ({"url": "ftp://x"}, "config.url"),
         ({"in": "container"}, "config.in"),
-        ({"env": {"LD_PRELOAD": "x"}}, "config.env.LD_PRELOAD"),
+        ({"env": {"CARPAL_HAND": "x"}}, "config.env.CARPAL_HAND"),
     ],
 )
 async def test_a_config_that_names_no_one_server_is_refused_by_its_field(
@@ -290,6 +345,20 @@ async def test_a_server_of_the_network_is_reached_by_the_forwarder_alone_and_may
         if serving.returncode is None:
             serving.kill()
             await serving.wait()
+
+
+async def test_a_server_of_the_network_that_dies_between_calls_is_a_lost_hand_too(
+    servers: Servers,
+) -> None:
+    port, serving = await _http()
+    try:
+        egress = [{"host": f"127.0.0.1:{port}"}]
+        hand = await servers.hand(url=f"http://127.0.0.1:{port}/mcp", egress=egress)
+        assert (await servers.place.run(hand, "add", a=20, b=22)).content == "42"
+    finally:
+        serving.kill()
+        await serving.wait()
+    await lost(servers, hand, "the MCP server is gone")
 
 
 async def _http() -> tuple[int, asyncio.subprocess.Process]:

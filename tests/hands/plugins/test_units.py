@@ -12,7 +12,7 @@ from carpal.v1 import hand_pb2 as pb
 from hands.builtin import kept_units
 from hands.inside import tree
 from hands.life import units
-from hands.plugins import host
+from hands.plugins import answering
 from tests.faults import Points
 from tests.hands.place import PATIENCE, Place, open_place, until
 from tests.hands.plugins.written import Plugins, Steady, probe
@@ -167,7 +167,7 @@ async def test_a_hand_whose_process_dies_gives_its_unit_back_after_a_reset(phone
         assert phones.log == ["reset a", "made a", "reset a"]
 
 
-_MUCH = host.MEMORY + 2**29
+_MUCH = answering.MEMORY + 2**29
 """Bytes that nobody touches: the machine need not have them."""
 WRONG_RESETS = {
     "takes_all_memory": (f"bytearray({_MUCH})", "its reset failed: MemoryError"),
