@@ -9,13 +9,12 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-
 from carpal.client import dial, rpc_errors
 from carpal.errors import CarpalError
 from carpal.identity import Role
 from carpal.proof import renewal_signature
 from carpal.renewal import Answer, Renewal
+from carpal.rpc import health_pb2, health_pb2_grpc
 from carpal.tls import IdentityFiles, Loaded, Shown, stamp
 from carpal.v1 import vault_pb2, vault_pb2_grpc
 

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf.message import DecodeError
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
 
 from carpal.authz import allowed, open_to_anyone
 from carpal.callers import Callers
 from carpal.client import MESSAGE_BYTES
 from carpal.errors import CarpalError, invalid, refuse, to_status
+from carpal.health import Health
 from carpal.identity import Identity, identity_of
 from carpal.loop_watch import the_one_loop
 from carpal.process import only_error
 from carpal.revocations import Revocations
+from carpal.rpc import health_pb2_grpc
 from carpal.status import Reason
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,6 @@ class Server:
 
     address: str
     """`host:port` as bound."""
-    health: HealthServicer
 
 
 @asynccontextmanager
@@ -114,7 +113,7 @@ async def serve(
     guard = _Guard(callers, authorize=authorize)
     server = grpc.aio.server(interceptors=[guard], options=_OPTIONS)
     register(server)
-    health = HealthServicer()
+    health = Health()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     try:
         port = server.add_secure_port(listen, credentials)
@@ -123,13 +122,12 @@ async def serve(
             Reason.ADDRESS_IN_USE, f"cannot listen on {listen}: in use, or not an address here"
         ) from None
     await server.start()
-    await health.set("", health_pb2.HealthCheckResponse.SERVING)
     looking = asyncio.create_task(callers.run())
     try:
-        yield Server(f"{listen.rpartition(':')[0]}:{port}", health)
+        yield Server(f"{listen.rpartition(':')[0]}:{port}")
     finally:
         looking.cancel()
-        await health.enter_graceful_shutdown()
+        health.leave()
         try:
             if drain is not None:
                 await drain()

@@ -6,11 +6,10 @@ import sys
 import threading
 from pathlib import Path
 
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-
 from carpal import process
 from carpal.client import dial
 from carpal.identity import Role
+from carpal.rpc import health_pb2, health_pb2_grpc
 from carpal.server import serve
 from carpal.tls import server_credentials
 from tests.pki import Pki

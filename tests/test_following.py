@@ -7,11 +7,11 @@ from typing import Any
 
 import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from carpal.errors import Unreachable
 from carpal.following import FollowingChannel
 from carpal.identity import Role
+from carpal.rpc import health_pb2, health_pb2_grpc
 from carpal.server import Context, caller, serve
 from carpal.tls import IdentityFiles, channel_credentials, server_credentials, write_file
 from tests.hands.place import PATIENCE, until

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from carpal.client import dial
 from carpal.identity import Role
+from carpal.rpc import health_pb2, health_pb2_grpc
 from carpal.server import serve
 from carpal.tls import server_credentials
 from tests.pace import SCALE, times

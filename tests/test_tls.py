@@ -9,12 +9,12 @@ from pathlib import Path
 
 import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from carpal import signed
 from carpal.client import dial
 from carpal.errors import BadInput, CarpalError, Denied
 from carpal.identity import Role
+from carpal.rpc import health_pb2, health_pb2_grpc
 from carpal.server import serve
 from carpal.status import Reason
 from carpal.tls import (

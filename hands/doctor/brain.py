@@ -4,13 +4,13 @@ import time
 from datetime import UTC, timedelta
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from carpal import __version__
 from carpal.client import dial, from_rpc, rpc_errors
 from carpal.errors import CarpalError
 from carpal.identity import Role
 from carpal.link import PROTOCOL_MAX, PROTOCOL_MIN
+from carpal.rpc import health_pb2, health_pb2_grpc
 from carpal.status import Reason
 from carpal.tls import Held, Loaded
 from carpal.v1 import enrollment_pb2 as pb

@@ -10,11 +10,11 @@ import time
 from dataclasses import dataclass
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from carpal.client import KEEPALIVE, open_channel
 from carpal.errors import CarpalError
 from carpal.identity import Role, server_name
+from carpal.rpc import health_pb2, health_pb2_grpc
 from carpal.tls import Held, Loaded, channel_credentials
 from hands.doctor.rows import Row, fail, ok, skip, warn
 from hands.doctor.subject import BEAT, LONGEST_BEAT, Subject
@@ -117,7 +117,7 @@ async def _hold(subject: Subject, loaded: Loaded, address: str, beat: float) -> 
             await asyncio.gather(*filter(None, (reading, beats)), return_exceptions=True)
 
 
-async def _beat(stub: health_pb2_grpc.HealthStub, seconds: float) -> None:
+async def _beat(stub: "health_pb2_grpc.HealthAsyncStub", seconds: float) -> None:
     """Ask on the same connection, again and again; ends with the first that is not answered."""
     while True:
         await asyncio.sleep(seconds)

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from carpal.client import dial, rpc_errors
 from carpal.errors import CarpalError, Unreachable
 from carpal.identity import Role
 from carpal.proxy import VARIABLES, Way
 from carpal.renewal import Renewal
+from carpal.rpc import health_pb2, health_pb2_grpc
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, Shown
 from hands import app
