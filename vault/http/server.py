@@ -7,6 +7,7 @@ caller hangs up. Nothing that a handler raises reaches a caller.
 
 import asyncio
 import logging
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -153,7 +154,8 @@ class _Guard:
                     raise
         except Exception as error:  # noqa: BLE001 - the one top-level boundary of a request
             # Its words may hold what the log may not.
-            _log.error("a request failed", extra={"kind": type(error).__name__})
+            extra = {"kind": type(error).__name__, "at": _place(error)}
+            _log.error("a request failed", extra=extra)
             await _say(exchange, link, 500, "INTERNAL")
         if exchange.begun and not exchange.ended:
             link.cut()
@@ -162,6 +164,12 @@ class _Guard:
         self._callers.check(link.caller)
         if not may_ask(self._listener, link.caller.role):
             raise refuse(Reason.ROLE_NOT_ALLOWED, f"role {link.caller.role} may not ask here")
+
+
+def _place(error: BaseException) -> str:
+    """The line of code that raised it."""
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    return f"{frame.f_code.co_filename}:{line}"
 
 
 async def _say(exchange: Exchange, link: Link, status: int, reason: str) -> None:

@@ -1,0 +1,150 @@
+"""What must be on disk before a call is sent."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from carpal.errors import CarpalError
+from carpal.status import Reason
+from vault.database import Database
+from vault.mcp.journal import Journal
+from vault.mcp.ledger import Ledger
+from vault.mcp.pins import Pins
+from vault.mcp.refusals import Refusal, Why
+
+
+@asynccontextmanager
+async def opened(path: Path) -> AsyncIterator[tuple[Database, Ledger]]:
+    with closing(Database(path)) as database, ThreadPoolExecutor(1) as executor:
+        ledger = Ledger(database, executor)
+        yield database, ledger
+        await ledger.close()
+
+
+async def outcome(journal: Journal, call: str, session: str = "s") -> str:
+    """What is known of a call that was sent."""
+    with pytest.raises(Refusal) as caught:
+        await journal.sending(session, call, "a")
+    assert caught.value.why is Why.CALL_SENT
+    return str(caught.value.data["outcome"])
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from vault.database import Database
+from vault.mcp.journal import Journal
+from vault.mcp.ledger import Ledger
+async def main():
+    journal = Journal(Ledger(Database(Path(sys.argv[1])), ThreadPoolExecutor(1)))
+    (await journal.sending("s", "settled", "a")).settled("ok")
+    await journal.sending("s", "c1", "a")
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+
+
+async def test_a_call_is_written_down_before_it_is_sent_and_survives_the_vault(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "vault.db"
+    line = [sys.executable, "-c", KILLED, str(path)]
+    process = await asyncio.create_subprocess_exec(*line, stderr=subprocess.PIPE)
+    _, said = await process.communicate()
+    assert process.returncode == -signal.SIGKILL, said
+    async with opened(path) as (_, ledger):
+        journal = Journal(ledger)
+        assert await outcome(journal, "c1") == "unknown"
+        assert await outcome(journal, "settled") == "ok"
+
+
+async def test_a_call_is_one_of_its_session(tmp_path: Path) -> None:
+    async with opened(tmp_path / "vault.db") as (_, ledger):
+        journal = Journal(ledger)
+        await journal.sending("s1", "c1", "a")
+        await journal.sending("s2", "c1", "a")
+        await journal.sending("s1", "c1", "a", turn=1)
+        assert await outcome(journal, "c1", "s1") == "unknown"
+
+
+async def test_of_many_that_send_one_call_at_a_time_one_does(tmp_path: Path) -> None:
+    async with opened(tmp_path / "vault.db") as (_, ledger):
+        journal = Journal(ledger)
+        answers = await asyncio.gather(
+            *(journal.sending("s", "c1", "a") for _ in range(50)), return_exceptions=True
+        )
+        refused = [each for each in answers if isinstance(each, Refusal)]
+        assert len(refused) == 49
+
+
+async def test_a_call_that_reached_nobody_is_forgotten_and_one_that_was_answered_is_not(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path / "vault.db") as (_, ledger):
+        journal = Journal(ledger)
+        (await journal.sending("s", "c1", "a")).unsent()
+        second = await journal.sending("s", "c1", "a")
+        second.settled("ok")
+        second.unsent()
+        assert await outcome(journal, "c1") == "ok"
+
+
+async def test_who_leaves_while_it_is_written_leaves_no_row_but_its_own_alone(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path / "vault.db") as (_, ledger):
+        journal = Journal(ledger)
+        leaving = asyncio.create_task(journal.sending("s", "c1", "a"))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+        sent = await journal.sending("s", "c1", "a")
+        other = asyncio.create_task(journal.sending("s", "c1", "a"))
+        await asyncio.sleep(0)
+        other.cancel()
+        await asyncio.gather(other, return_exceptions=True)
+        assert await outcome(journal, "c1") == "unknown"
+        sent.settled("ok")
+        assert await outcome(journal, "c1") == "ok"
+
+
+async def test_what_cannot_be_written_is_an_error_and_the_next_may_go_well(tmp_path: Path) -> None:
+    async with opened(tmp_path / "vault.db") as (database, ledger):
+        journal = Journal(ledger)
+        await journal.sending("s", "c0", "a")
+        pages = int(database.pragma("page_count"))
+        database.pragma("max_page_count", pages)
+        with pytest.raises(CarpalError) as caught:
+            await journal.sending("s", "x" * 20_000, "a")
+        assert caught.value.reason is Reason.STORE_FULL
+        database.pragma("max_page_count", pages + 100)
+        await journal.sending("s", "c1", "a")
+
+
+async def test_tools_are_held_to_what_they_were_when_a_session_first_saw_them(
+    tmp_path: Path,
+) -> None:
+    for turn in range(2):
+        async with opened(tmp_path / "vault.db") as (_, ledger):
+            pins = Pins(ledger)
+            if not turn:
+                assert await pins.changed("s", "a", {"one": "1", "two": "2"}) == set()
+            assert await pins.changed("s", "a", {"one": "1"}) == set()
+            assert await pins.changed("s", "a", {"one": "x", "two": "2", "new": "3"}) == {"one"}
+            assert await pins.changed("s2", "a", {"one": f"y{turn}"}) == (
+                {"one"} if turn else set()
+            )
+            assert await pins.changed("s", "b", {"one": "z"}) == set()
+    async with opened(tmp_path / "vault.db") as (_, ledger):
+        pins = Pins(ledger)
+        await pins.agreed("s", "a", "one", "x")
+        assert await pins.changed("s", "a", {"one": "x"}) == set()
+        assert await pins.changed("s", "a", {"one": "1"}) == {"one"}

@@ -1,0 +1,289 @@
+"""What a brain asks for, done: allowed, in its turn, written down, and only then sent."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from carpal.errors import CarpalError
+from carpal.status import Reason
+from vault.guard.errors import GuardError, Malformed, TimedOut, TooLarge
+from vault.guard.transport import Guard
+from vault.mcp import headers
+from vault.mcp.asked import CHANGED, Ask, approval
+from vault.mcp.journal import Journal, Sending
+from vault.mcp.listing import Tool
+from vault.mcp.pins import Pins
+from vault.mcp.policy import ServerPolicy, Verdict
+from vault.mcp.ports import Audit, Credentials, Grant, Use
+from vault.mcp.refusals import Refusal, Why
+from vault.mcp.reply import Unauthorized
+from vault.mcp.slots import Slots
+from vault.mcp.upstream import Progress, Upstream
+
+T = TypeVar("T")
+_KEPT = ("content", "structuredContent", "isError")
+_OTHER = {
+    "resources/list": ("resources", "nextCursor"),
+    "resources/templates/list": ("resourceTemplates", "nextCursor"),
+    "resources/read": ("contents",),
+    "prompts/list": ("prompts", "nextCursor"),
+    "prompts/get": ("description", "messages"),
+}
+"""What of a result goes on: whatever else a server says is for nobody here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """One request, and by what right it is made."""
+
+    grant: Grant
+    policy: ServerPolicy
+    ask: Ask
+    actor: str
+    trace: headers.Headers
+
+
+class Calls:
+    """Of all sessions."""
+
+    def __init__(
+        self,
+        *,
+        guard: Guard,
+        credentials: Credentials,
+        journal: Journal,
+        pins: Pins,
+        audit: Audit,
+        slots: Slots | None = None,
+    ) -> None:
+        self._guard = guard
+        self._credentials = credentials
+        self._journal = journal
+        self._pins = pins
+        self._audit = audit
+        self._slots = slots or Slots()
+        self._upstreams: dict[str, dict[str, tuple[str, Upstream]]] = {}
+        """By grant and server, each with the generation of the credential it is used with."""
+        self._watching: dict[str, asyncio.Task[None]] = {}
+
+    async def tools(self, asking: Asking) -> Mapping[str, Any]:
+        """The tools that the session may call, and names of those that are not what they were."""
+
+        async def listed(use: Use, upstream: Upstream) -> Mapping[str, Any]:
+            listing = await upstream.relist(use)
+            changed = await self._changed(asking, listing.digests())
+            tools = [tool.said for tool in listing.tools.values()]
+            return {"tools": tools, **({"_meta": {CHANGED: sorted(changed)}} if changed else {})}
+
+        if "cursor" in asking.ask.params:
+            raise Refusal(Why.PARAMS_INVALID)  # we never gave one
+        return await self._used(asking, listed)
+
+    async def call(self, asking: Asking, progress: Progress | None) -> Mapping[str, Any]:
+        """Call a tool, at most once."""
+        name = str(asking.ask.params["name"])
+        if asking.policy.verdict(name) is Verdict.DENY:
+            raise self._refused(asking, Why.TOOL_DENIED)
+        sending: Sending | None = None
+
+        async def called(use: Use, upstream: Upstream) -> Mapping[str, Any]:
+            nonlocal sending
+            listing = await upstream.ready(use)
+            tool = listing.tools.get(name)
+            if tool is None:
+                raise self._refused(asking, Why.TOOL_DENIED)
+            await self._allowed(asking, tool)
+            more = [*asking.trace, *_headers(tool, asking.ask)]
+            if sending is None:  # a second turn, with a newer credential, is the same sending
+                sending = await self._journal.sending(
+                    asking.grant.session, asking.ask.call, asking.policy.name
+                )
+            params = {"name": name, "arguments": asking.ask.params.get("arguments", {})}
+            return await upstream.ask(use, "tools/call", params, more=more, progress=progress)
+
+        try:
+            result = await self._used(asking, called)
+            found = _result(result)
+        except BaseException as error:
+            if sending is not None:
+                _settle(sending, error)
+            raise
+        assert sending is not None
+        sending.settled("error" if found.get("isError") else "ok")
+        return found
+
+    async def other(self, asking: Asking) -> Mapping[str, Any]:
+        """Resources and prompts, where the grant has them."""
+        method = asking.ask.method
+        allowed = asking.policy.prompts if method[0] == "p" else asking.policy.resources
+        if not allowed:
+            raise self._refused(asking, Why.TOOL_DENIED)
+
+        async def asked(use: Use, upstream: Upstream) -> Mapping[str, Any]:
+            await upstream.open(use)
+            return await upstream.ask(use, method, asking.ask.params, more=asking.trace)
+
+        result = await self._used(asking, asked)
+        return {key: result[key] for key in _OTHER[method] if key in result}
+
+    async def _used(self, asking: Asking, work: Callable[[Use, Upstream], Awaitable[T]]) -> T:
+        """Do `work` with the credential; once more if the server took none of it, and it may."""
+        grant, policy = asking.grant, asking.policy
+        async with self._slots.held(grant.session, policy.url, policy.concurrency):
+            for last in (False, True):
+                with _in_words_of_ours():
+                    async with self._credentials.use(
+                        grant, policy, action=_action(asking), **_about(asking)
+                    ) as use:
+                        with _outcome(use):
+                            try:
+                                return await work(use, self._upstream(grant, policy, use))
+                            except Unauthorized:
+                                if last or not await use.refused():
+                                    raise Refusal(Why.AUTHENTICATION_FAILED, "401") from None
+                        use.outcome("refused")
+            raise AssertionError  # the second turn returns or raises
+
+    async def _allowed(self, asking: Asking, tool: Tool) -> None:
+        """Raises TOOL_DENIED, and APPROVAL_REQUIRED with the digest of what is to be approved."""
+        grant, policy, name = asking.grant, asking.policy, str(tool.said["name"])
+        verdict = policy.verdict(name)
+        changed = await self._changed(asking, {name: tool.digest})
+        if changed and policy.changed is not Verdict.ALLOW:
+            verdict = max(verdict, policy.changed, key=_strictness)
+        if verdict is Verdict.DENY:
+            raise self._refused(asking, Why.TOOL_DENIED)
+        if verdict is Verdict.ASK:
+            wanted = approval(grant.session, policy.name, asking.ask, tool.digest)
+            if asking.ask.approval != wanted:
+                raise Refusal(Why.APPROVAL_REQUIRED, approval=wanted, changed=bool(changed))
+            if changed:
+                await self._pins.agreed(grant.session, policy.name, name, tool.digest)
+
+    async def _changed(self, asking: Asking, digests: Mapping[str, str]) -> set[str]:
+        grant, policy = asking.grant, asking.policy
+        changed = await self._pins.changed(grant.session, policy.name, digests)
+        for name in sorted(changed):
+            self._audit.event("tool_changed", **{**_about(asking), "tool": name})
+        return changed
+
+    def _upstream(self, grant: Grant, policy: ServerPolicy, use: Use) -> Upstream:
+        known = self._upstreams.setdefault(grant.id, {})
+        if grant.id not in self._watching:
+            self._watching[grant.id] = asyncio.create_task(self._until_over(grant))
+        generation, upstream = known.get(policy.name, ("", None))
+        if upstream is None or generation != use.generation:
+            lane = (grant.id, policy.name, use.generation)
+            upstream = Upstream(self._guard, policy, lane)
+            known[policy.name] = (use.generation, upstream)
+        return upstream
+
+    async def _until_over(self, grant: Grant) -> None:
+        """Once a grant is over, nothing that was learned or opened by it is kept."""
+        try:
+            await grant.revoked.wait()
+        finally:
+            for name, (generation, _) in self._upstreams.pop(grant.id, {}).items():
+                await self._guard.forget((grant.id, name, generation))
+            self._watching.pop(grant.id, None)
+
+    async def close(self) -> None:
+        """Forget all."""
+        for task in list(self._watching.values()):
+            task.cancel()
+        if self._watching:
+            await asyncio.wait(list(self._watching.values()))
+
+    def _refused(self, asking: Asking, why: Why) -> Refusal:
+        self._audit.denied(_action(asking), why.name, **_about(asking))
+        return Refusal(why)
+
+
+def _action(asking: Asking) -> str:
+    return f"mcp.{asking.ask.method}"
+
+
+def _about(asking: Asking) -> dict[str, Any]:
+    ask = asking.ask
+    facts = {
+        "actor": asking.actor,
+        "session": asking.grant.session,
+        "workspace": asking.grant.workspace,
+        "grant": asking.grant.id,
+        "server": asking.policy.name,
+    }
+    if ask.method == "tools/call":
+        facts |= {"tool": str(ask.params["name"]), "call": ask.call}
+    return facts
+
+
+def _headers(tool: Tool, ask: Ask) -> headers.Headers:
+    try:
+        return headers.of_arguments(tool.headers, ask.params.get("arguments", {}))
+    except headers.Unsendable as error:
+        raise Refusal(Why.NOT_SENDABLE, str(error)) from None
+
+
+def _result(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A tool's result. One that asks for something first is none: nobody said that we had it."""
+    if result.get("resultType", "complete") != "complete":
+        raise Refusal(Why.INPUT_REFUSED, str(result.get("resultType"))[:32])
+    if not isinstance(result.get("content", []), list):
+        raise Refusal(Why.SERVER_BROKEN, "no content")
+    return {"content": [], **{key: result[key] for key in _KEPT if key in result}}
+
+
+def _settle(sending: Sending, error: BaseException) -> None:
+    """What is known of a call that went wrong; nothing, when it may have had its effect."""
+    if isinstance(error, Refusal):
+        if error.why is Why.UNREACHABLE:
+            sending.unsent()
+        elif error.why in (Why.SERVER_REFUSED, Why.AUTHENTICATION_FAILED, Why.INPUT_REFUSED):
+            sending.settled("refused")
+
+
+@contextlib.contextmanager
+def _in_words_of_ours() -> Any:
+    """What goes wrong beneath, as a refusal."""
+    try:
+        yield
+    except GuardError as error:
+        raise _guarded(error) from None
+    except headers.Unsendable as error:
+        raise Refusal(Why.NOT_SENDABLE, str(error)) from None
+    except CarpalError as error:
+        unwritten = error.reason in (Reason.AUDIT_NOT_WRITTEN, Reason.STORE_FULL)
+        why = Why.UNAVAILABLE if unwritten else Why.CREDENTIAL_UNAVAILABLE
+        raise Refusal(why, error.name, credential=error.name) from None
+
+
+def _guarded(error: GuardError) -> Refusal:
+    if not error.sent:
+        return Refusal(Why.UNREACHABLE, error.code)
+    if isinstance(error, TimedOut):
+        return Refusal(Why.TIMED_OUT, error.code)
+    if isinstance(error, TooLarge):
+        return Refusal(Why.RESULT_TOO_LARGE, error.code)
+    if isinstance(error, Malformed):
+        return Refusal(Why.SERVER_BROKEN, error.code)
+    return Refusal(Why.SERVER_GONE, error.code)
+
+
+@contextlib.contextmanager
+def _outcome(use: Use) -> Any:
+    """Tell the audit how it went, in full."""
+    try:
+        yield
+    except Refusal as refusal:
+        use.outcome("refused", reason=f"{refusal.why.name} {refusal.detail}".strip())
+        raise
+    except GuardError as error:
+        facts = {key: value for key, value in error.fields.items() if key in ("host", "port")}
+        use.outcome("failed", reason=error.code, **facts)
+        raise
+
+
+def _strictness(verdict: Verdict) -> int:
+    return (Verdict.ALLOW, Verdict.ASK, Verdict.DENY).index(verdict)

@@ -1,0 +1,98 @@
+"""Small things that must be on disk before something is done: written together, in one transaction.
+
+A write waits for the disk, and while one does, others come: they go in the next transaction, all
+at once. So a hundred calls at a time cost little more than one.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, TypeVar
+
+from carpal.errors import CarpalError, refuse
+from carpal.status import Reason
+from vault.database import Database
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS mcp_calls (
+  session TEXT NOT NULL,
+  call    TEXT NOT NULL,
+  round   INTEGER NOT NULL,          -- 0, and more where the server asked a person in between
+  server  TEXT NOT NULL,
+  began   INTEGER NOT NULL,          -- Unix seconds
+  outcome TEXT,                      -- NULL: it may have been sent, and nobody knows more
+  mark    TEXT NOT NULL UNIQUE,      -- of the one sending that this is
+  PRIMARY KEY (session, call, round)
+) STRICT;
+CREATE TABLE IF NOT EXISTS mcp_tools (
+  session TEXT NOT NULL,
+  server  TEXT NOT NULL,
+  tool    TEXT NOT NULL,
+  digest  TEXT NOT NULL,             -- of all that the server said of it
+  PRIMARY KEY (session, server, tool)
+) STRICT;
+"""
+T = TypeVar("T")
+Write = Callable[[Database], Any]
+
+
+class Ledger:
+    """One database, written by one thread: `executor` has no other."""
+
+    def __init__(self, database: Database, executor: Executor) -> None:
+        for table in _TABLES.split(";\n"):
+            if table.strip():
+                database.execute(table)
+        self._database = database
+        self._executor = executor
+        self._waiting: list[tuple[Write, asyncio.Future[Any]]] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def write(self, change: Callable[[Database], T]) -> T:
+        """What `change` gives, once it is durable. Raises STORE_FULL and VAULT_CORRUPT."""
+        return await self.begin(change)
+
+    def begin(self, change: Callable[[Database], T]) -> "asyncio.Future[T]":
+        """As `write`, for who does not wait: it is done also when nobody does."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        self._waiting.append((change, done))
+        if self._writing is None:
+            self._writing = loop.create_task(self._write())
+        return done
+
+    async def close(self) -> None:
+        """Wait until all that was begun is durable."""
+        if self._writing is not None:
+            await asyncio.wait({self._writing})
+
+    async def _write(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._waiting:
+                taken, self._waiting = self._waiting, []
+                changes = [change for change, _ in taken]
+                try:
+                    answers = await loop.run_in_executor(self._executor, self._commit, changes)
+                except CarpalError as error:
+                    _fail(taken, error)
+                    continue
+                except Exception:
+                    _fail(taken, refuse(Reason.INTERNAL, "it could not be written down"))
+                    raise
+                for (_, done), answer in zip(taken, answers, strict=True):
+                    if not done.done():
+                        done.set_result(answer)
+        finally:
+            self._writing = None
+
+    def _commit(self, changes: list[Write]) -> list[Any]:
+        with self._database.transaction():
+            return [change(self._database) for change in changes]
+
+
+def _fail(taken: list[tuple[Write, asyncio.Future[Any]]], error: CarpalError) -> None:
+    for _, done in taken:
+        if not done.done():
+            done.set_exception(error)
+            done.exception()  # who did not wait for it is not told
