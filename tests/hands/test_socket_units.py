@@ -15,7 +15,7 @@ from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from hands.blobs import Blobs
-from hands.builtin import kept_units, socket_said
+from hands.builtin import kept_units
 from hands.builtin.socket import SocketType
 from hands.commands.units import text
 from hands.life import units
@@ -112,13 +112,23 @@ async def test_a_hand_has_a_unit_alone_that_its_server_is_told_and_resets_before
     assert phones.log[:6] == ["reset b", "made b", "reset a", "made a", "over b", "reset b"]
 
 
-def test_what_the_page_shows_of_units_is_a_description() -> None:
+async def test_a_server_that_describes_itself_as_the_page_shows_has_that_unit(
+    tmp_path: Path,
+) -> None:
     page = (ROOT / "docs/how-to/write-a-hand-type-in-another-language.md").read_text()
     (shown_,) = re.findall(r"^```json\n(.*?)^```$", page, re.M | re.S)
-    info = ParseDict(json.loads(shown_), pb.HandTypeInfo())
-    (unit,) = socket_said.units("phone", [info])
-    assert (unit.unit_id, unit.labels) == ("pixel-1", {"os": "android"})
-    assert "units" in info.capabilities
+    server, at = Phones(), tmp_path / "hand.sock"
+    tools = server.info.tools
+    server.info = ParseDict(json.loads(shown_), pb.HandTypeInfo(tools=tools, description="A rack."))
+    more = {"phone": SocketType("phone", at)}
+    async with (
+        serving(at, server),
+        open_place(tmp_path / "state", more=more, blobs=Blobs(0.0)) as here,
+    ):
+        (info,) = here.inventory.units.infos("phone")
+        assert (info.unit_id, dict(info.labels)) == ("pixel-1", {"os": "android"})
+        await here.provision(provision(here, "h", type="phone", config=b'{"unit": {}}'))
+    assert server.log[:2] == ["reset pixel-1", "made pixel-1"]
 
 
 async def test_two_hands_that_want_one_unit_at_once_are_one_that_has_it(

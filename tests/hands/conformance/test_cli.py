@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from hands.conformance.suite import CHECKS
 from hands.isolation import probe
 from hands.serving import HandServicer
-from tests.command import Command
+from tests.command import ROOT, Command
 from tests.hands.conformance import wrong
 from tests.pace import SCALE
 
@@ -28,6 +29,13 @@ async def checked(
     return process.returncode, [json.loads(line) for line in stdout.splitlines()], stderr.decode()
 
 
+def page_line(words: str) -> list[str]:
+    """What follows `carpal hand check` in the line of the page on hand types with these words."""
+    page = (ROOT / "docs/how-to/write-a-hand-type.md").read_text()
+    (line,) = [each for each in page.splitlines() if each.startswith(f"carpal hand check {words} ")]
+    return shlex.split(line, comments=True)[3:]
+
+
 _NO_SANDBOX = probe.problem()
 SANDBOXES = [
     "off",
@@ -41,7 +49,7 @@ SANDBOXES = [
 async def test_the_process_type_passes_every_check_that_it_claims(
     sandbox: str, tmp_path: Path
 ) -> None:
-    flags = ("--type", "process")
+    flags = page_line("--type process")
     code, (*verdicts, summary), stderr = await checked(tmp_path, *flags, sandbox=sandbox)
     assert [one for one in verdicts if one["verdict"] == "fail"] == []
     assert (code, stderr) == (0, "")

@@ -9,17 +9,18 @@ import pytest
 
 from tests import images
 from tests.engine import Engine
+from tests.hands.conformance.test_cli import page_line
 from tests.pace import SCALE
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_it_passes_every_check_of_what_it_claims_and_leaves_no_container(engine: Engine) -> None:
-    config = json.dumps({"image": images.SHELL})
+    line = [each.replace("debian:12", images.SHELL) for each in page_line("--type container")]
     told = subprocess.run(
         [
-            *(sys.executable, "-m", "carpal", "hand", "check", "--type", "container", "--json"),
-            *("--hand-config", config, "--scale", str(SCALE)),
+            *(sys.executable, "-m", "carpal", "hand", "check", "--json", "--scale", str(SCALE)),
+            *line,
         ],
         env={**os.environ, "DOCKER_HOST": engine.url},
         capture_output=True,

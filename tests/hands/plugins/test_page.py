@@ -1,25 +1,25 @@
 """Every snippet of docs/how-to/write-a-hand-type.md does what the page says of it."""
 
+import asyncio
 import os
 import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from carpal.errors import CarpalError
-from carpal.process import interpreter
 from carpal.v1 import hand_pb2 as pb
+from hands.conformance.changes import CHANGES
+from hands.conformance.suite import CHECKS
 from hands.controls import Key
 from hands.inside import view_frames
 from hands.visit import screen
 from tests.command import ROOT, Command
+from tests.hands.hand_server import Least, serving
 from tests.hands.plugins.found import installed
 from tests.hands.plugins.test_views import person
 from tests.hands.plugins.written import Plugins, probe
-from tests.pace import SCALE
+from tests.reader import Reader
 
 PAGE = (ROOT / "docs" / "how-to" / "write-a-hand-type.md").read_text()
 EXAMPLE = ROOT / "examples" / "02_write_a_hand_type"
@@ -39,21 +39,6 @@ class Scale(HandType):
 def snippets(language: str) -> list[str]:
     """Those of one language, in order."""
     return [text for each, text in SNIPPETS if each == language]
-
-
-def run(line: str, folder: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """A line of a shell snippet, in a folder; pip, whose work is done otherwise, aside."""
-    program, *arguments = shlex.split(line, comments=True)
-    command = {"carpal": interpreter(), "python": [sys.executable]}[program]
-    return subprocess.run(
-        [*command, *arguments],
-        check=False,
-        cwd=folder,
-        env={**environ, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=50 * SCALE,
-    )
 
 
 def test_each_snippet_of_the_page_is_known_to_these_tests() -> None:
@@ -111,16 +96,12 @@ async def test_the_phone_is_one_hands_at_a_time_and_reset_as_the_page_says(
         assert info.reason == "its reset failed: its screen is broken"
 
 
-def test_the_first_lines_make_a_type_and_call_it(tmp_path: Path) -> None:
-    first, output = snippets("sh")[0], snippets("text")[0]
-    environ = dict(Command(tmp_path).environ)
-    for line in first.splitlines():
-        if line == "pip install -e lamp pytest":
-            environ["PYTHONPATH"] += os.pathsep + installed(tmp_path / "lamp", tmp_path)
-            continue
-        done = run(line, tmp_path, environ)
-        assert done.returncode == 0, (line, done.stdout, done.stderr)
-    assert done.stdout == output
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_the_first_lines_make_a_type_install_it_test_it_and_call_it(tmp_path: Path) -> None:
+    said = Reader(tmp_path).types(snippets("sh")[0])
+    assert "4 passed" in said
+    assert said.endswith(snippets("text")[0])
 
 
 def test_the_example_is_shown_whole_and_registered_as_it_is() -> None:
@@ -129,7 +110,7 @@ def test_the_example_is_shown_whole_and_registered_as_it_is() -> None:
     assert snippets("toml")[0] in (EXAMPLE / "pyproject.toml").read_text()
 
 
-def test_a_hint_that_is_none_is_said_as_the_page_says_it(tmp_path: Path) -> None:
+async def test_a_hint_that_is_none_is_said_as_the_page_says_it(tmp_path: Path) -> None:
     folder = tmp_path / "scale"
     folder.mkdir()
     (folder / "scale.py").write_text(WRONG)
@@ -137,10 +118,10 @@ def test_a_hint_that_is_none_is_said_as_the_page_says_it(tmp_path: Path) -> None
         '[project]\nname = "scale"\nversion = "0"\n'
         '[project.entry-points."carpal.hand_types"]\nscale = "scale:Scale"\n'
     )
-    environ = Command(tmp_path).environ
-    environ["PYTHONPATH"] += os.pathsep + installed(folder, tmp_path)
-    done = run("carpal hand call scale weigh", tmp_path, environ)
-    assert done.returncode == 3
+    command = Command(tmp_path)
+    command.environ["PYTHONPATH"] += os.pathsep + installed(folder, tmp_path)
+    done = await command("hand", "call", "scale", "weigh")
+    assert done.code == 3
     assert snippets("text")[1].strip() in done.stderr
 
 
@@ -170,14 +151,48 @@ async def test_the_bench_does_what_the_page_says(
         assert await place.release(hand)
 
 
-def test_the_protos_are_written(tmp_path: Path) -> None:
-    done = run(snippets("sh")[1], tmp_path, Command(tmp_path).environ)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "protos" / "carpal" / "v1" / "hand.proto").exists()
+async def test_a_server_is_a_type_by_the_contract_that_is_written_and_the_settings_that_name_it(
+    tmp_path: Path,
+) -> None:
+    reader, at = Reader(tmp_path), tmp_path / "hand.sock"
+    reader.types(snippets("sh")[1])
+    assert (reader.folder / "protos" / "carpal" / "v1" / "hand.proto").exists()
+    reader.write("hand.toml", snippets("toml")[1].replace("/run/ledger/hand.sock", str(at)))
+    server = Least()
+    server.info.type = "ledger"
+    call = """carpal hand call --config hand.toml ledger say '{"text": "hello"}'"""
+    async with serving(at, server):
+        assert await asyncio.to_thread(reader.types, call) == "hello\n"
 
 
-def test_the_lines_that_check_are_lines_of_the_command(tmp_path: Path) -> None:
-    """The checks themselves are made elsewhere: of the example, by its own test."""
-    for line in snippets("sh")[2].splitlines():
-        done = run(f"{line.partition('#')[0]} --list", tmp_path, Command(tmp_path).environ)
-        assert done.returncode == 0, (line, done.stderr)
+def test_each_line_that_checks_is_made_by_a_test_that_takes_it_from_the_page() -> None:
+    words = [line.partition("#")[0].split()[3:5] for line in snippets("sh")[2].splitlines()]
+    assert words == [
+        ["--type", "process"],  # tests/hands/conformance/test_cli.py
+        ["--type", "container"],  # tests/hands/container/test_conformance.py
+        ["--type", "ledger"],  # tests/examples/test_02_write_a_hand_type.py
+        ["--endpoint", "unix:///run/lab.sock"],  # below
+    ]
+
+
+@pytest.mark.slow
+async def test_any_server_is_checked_by_the_line_of_the_page(tmp_path: Path) -> None:
+    at = tmp_path / "lab.sock"
+    line = next(line for line in snippets("sh")[2].splitlines() if "--endpoint" in line)
+    line = line.partition("#")[0].replace("/run/lab.sock", str(at))
+    async with serving(at, Least()):
+        said = await asyncio.to_thread(Reader(tmp_path).types, line)
+    verdicts = [each.split()[0] for each in said.splitlines() if not each.startswith(" ")]
+    assert "pass" in verdicts
+    assert "fail" not in verdicts
+
+
+def test_what_checks_look_like_is_what_they_say() -> None:
+    *lines, change = sorted(snippets("")[0].splitlines(), key=lambda line: line.startswith(" "))
+    sentences = {check.sentence: check for check in CHECKS}
+    for line in lines:
+        verdict, capability, rest = line.split(maxsplit=2)
+        (said,) = [each for each in sentences if rest.startswith(each)]
+        assert verdict in {"pass", "fail", "skipped"}
+        assert sentences[said].capability == capability.removesuffix(":")
+    assert change.strip().removeprefix("change: ") in CHANGES.values()
