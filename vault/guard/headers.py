@@ -137,8 +137,8 @@ def incoming(
 ) -> Iterator[tuple[str, bytes]]:
     """Of a reply's headers those that are wanted, by name in lower case, each name once.
 
-    Malformed for two content types, encodings or lengths: whoever reads them next may take the
-    other one. A value that is not printable ASCII is left out.
+    Malformed for two content types, encodings or lengths, or two ways to say where the body ends:
+    whoever reads them next may take the other one. A value that is not printable ASCII is left out.
     """
     found: dict[str, bytes] = {}
     for raw, value in headers:
@@ -149,6 +149,8 @@ def incoming(
             found[name] += b", " + value
         else:
             found[name] = value
+    if "content-length" in found and "transfer-encoding" in found:
+        raise Malformed(part="content-length and transfer-encoding")
     for name, value in found.items():
         kept = name in wanted and name not in NEVER_KEPT and not name.startswith("proxy-")
         if kept and _VALUE.fullmatch(value.decode("latin-1")):

@@ -9,8 +9,9 @@ import asyncio
 import ipaddress
 import socket
 import ssl
+import threading
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,8 +25,8 @@ from vault.guard.hosts import is_address
 
 _DIALLED = 4
 """Addresses that are tried, one after another."""
-_LOOKUPS = 8
-"""At once: the system's way blocks a thread, and the event loop's own threads have other work."""
+_LOOKUPS = 32
+"""At once."""
 _NOBODYS = ipaddress.ip_address("192.0.2.1")
 _CA_FILES = (
     "/etc/ssl/certs/ca-certificates.crt",
@@ -42,18 +43,42 @@ class Resolver(Protocol):
 
 
 class SystemResolver:
-    """As this machine resolves names."""
+    """As this machine resolves names.
+
+    That blocks a thread, for as long as the machine's resolver waits. So the threads are its own,
+    only so many, and none keeps the process from ending.
+    """
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="resolve")
+        self._free = asyncio.Semaphore(_LOOKUPS)
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
         """The addresses; OSError for a name without any."""
+        await self._free.acquire()
         loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(
-            self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        )
-        return list(dict.fromkeys(str(address[0]) for *_, address in found))
+        answer: asyncio.Future[list[str]] = loop.create_future()
+
+        def done(found: list[str], error: Exception | None) -> None:
+            self._free.release()
+            if answer.done():
+                return  # whoever asked has gone
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(found)
+
+        def look() -> None:
+            found, failed = [], None
+            try:
+                told = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                found = list(dict.fromkeys(str(address[0]) for *_, address in told))
+            except (OSError, UnicodeError) as error:
+                failed = error
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(done, found, failed)
+
+        threading.Thread(target=look, name="resolve", daemon=True).start()
+        return await answer
 
 
 class MachineRule(AddressRule):

@@ -20,6 +20,7 @@ _URL = re.compile(
     r"(?P<target>(?:/[\x21\x23-\x5b\x5d-\x7e]*)?(?:\?[\x21-\x5b\x5d-\x7e]*)?)"
 )
 """The path without `"` and backslash; the query without backslash. A `#` is refused below."""
+_PATH = re.compile(r"/[\x21\x24-\x5b\x5d-\x7e]*(?:\?[\x21\x22\x24-\x5b\x5d-\x7e]*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,19 @@ class Target:
     path: str
     """With its query, as it is sent; begins with a slash."""
 
+    def __post_init__(self) -> None:
+        """However it was made, its parts are those of a plain address. BadTarget otherwise."""
+        if not 0 < self.port < 65536:
+            raise BadTarget(part="port")
+        if not _PATH.fullmatch(self.path) or len(self.path) > LONGEST:
+            raise BadTarget(part="path")
+        try:
+            one_form = canonical(self.host)
+        except NoHost as wrong:
+            raise BadTarget(part="host", problem=str(wrong)) from None
+        if one_form != self.host:
+            raise BadTarget(part="host", problem="not in its one form")
+
     @classmethod
     def parse(cls, url: str) -> Self:
         """From a URL. BadTarget names the part that is wrong, and never repeats it."""
@@ -41,15 +55,13 @@ class Target:
             raise BadTarget(part="form")
         if found["scheme"].lower() != "https":
             raise BadTarget(part="scheme")
-        port = int(found["port"] or PORT)
-        if not 0 < port < 65536:
-            raise BadTarget(part="port")
         try:
             host = canonical(found["host"])
         except NoHost as wrong:
             raise BadTarget(part="host", problem=str(wrong)) from None
         target = found["target"]
-        return cls(host, port, target if target.startswith("/") else f"/{target}")
+        path = target if target.startswith("/") else f"/{target}"
+        return cls(host, int(found["port"] or PORT), path)
 
     @property
     def authority(self) -> str:

@@ -7,6 +7,7 @@ compressed inside, split by other text) is not among them, and no list could hav
 
 import html
 import json
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote, quote_plus
@@ -19,6 +20,8 @@ _JAVASCRIPT_SAFE = "!'()*"
 """What `encodeURIComponent` leaves, beyond Python's own."""
 _URL_SAFE = "!'()*;,/?:@&=+$#"
 """What `encodeURI` leaves."""
+_PLAIN = re.compile(rb"[A-Za-z0-9_.~-]+")
+"""What no escaping changes, as most tokens are."""
 _HTML = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 """JSON that may stand in a page, as Go writes it."""
 
@@ -35,18 +38,26 @@ def spellings(secrets: Iterable[Secret]) -> tuple[bytes, ...]:
 
 
 def _of(value: bytes) -> Iterator[bytes]:
+    """The spellings of one value, some of them more than once."""
     yield value
-    yield value.hex().encode()
-    yield value.hex().upper().encode()
+    digits = value.hex().encode()
+    yield digits
+    yield digits.upper()
+    every = f"%{value.hex('%')}".encode()
+    yield every
+    yield every.upper()
     yield from _base64(value)
+    if _PLAIN.fullmatch(value):
+        return  # in a URL, in JSON and in a page it stands as it is
     yield from _percent(value)
     try:
         text = value.decode()
     except UnicodeDecodeError:
         return  # bytes that are no text are in no JSON and no page
-    for once in _json(text):
-        yield once.encode()
-        yield from (twice.encode() for twice in _json(once))  # a tool's JSON in JSON's text
+    once = set(_json(text))
+    yield from (each.encode() for each in once)
+    for each in once:
+        yield from (twice.encode() for twice in _json(each))  # a tool's JSON in JSON's text
     yield from (html.escape(text, quote=each).encode() for each in (False, True))
     yield html.escape(text).replace("&#x27;", "&#39;").encode()
 
@@ -62,7 +73,6 @@ def _json(text: str) -> Iterator[str]:
 def _percent(value: bytes) -> Iterator[bytes]:
     forms = {quote(value, safe=safe) for safe in ("", "/", _JAVASCRIPT_SAFE, _URL_SAFE)}
     forms.add(quote_plus(value))
-    forms.add("".join(f"%{byte:02X}" for byte in value))
     for form in forms:
         yield form.encode()
         yield _lower(form).encode()
@@ -85,6 +95,8 @@ def _base64(value: bytes) -> Iterator[bytes]:
         letters = whole[shared : (before + len(value)) * 8 // 6]
         yield letters
         yield letters.translate(bytes.maketrans(b"+/", b"-_"))
+        if b"+" not in letters and b"/" not in letters:
+            continue
         yield letters.replace(b"/", rb"\/")
         escaped = letters.replace(b"+", b"%2B").replace(b"/", b"%2F")
         yield escaped

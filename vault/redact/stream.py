@@ -32,12 +32,13 @@ class Patterns:
         self.longest = max(map(len, self.all), default=0)
         self._at: dict[Gram, list[tuple[bytes, int]]] = {}
         self._begins: dict[bytes, list[bytes]] = {}
-        self._first_grams = {_gram(each, 0) for each in self.all}
-        self._starts = {each[:size] for each in self.all for size in range(1, _GRAM)}
+        self._starts: set[bytes] = set()
         for each in self.all:
+            self._starts.update((each[:1], each[:2], each[:3]))
             self._begins.setdefault(each[:_GRAM], []).append(each)
             for offset in range(_STEP):
                 self._at.setdefault(_gram(each, offset), []).append((each, offset))
+        self._first_grams = {_gram(each, 0) for each in self._begins}
 
     def __bool__(self) -> bool:
         return bool(self.all)
@@ -131,8 +132,7 @@ class Redactor:
 
 
 def _gram(data: bytes, at: int) -> Gram:
-    first, second, third, fourth = data[at : at + _GRAM]
-    return first, second, third, fourth
+    return data[at], data[at + 1], data[at + 2], data[at + 3]
 
 
 def _looks(data: bytes) -> Iterator[Gram]:

@@ -163,3 +163,34 @@ def test_only_the_same_host_and_port_under_tls_is_the_same_origin_v24() -> None:
         "https://u@a.com/",
     ):
         assert not target.same_origin(other)
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "path"),
+    [
+        ("API.a.com", 443, "/"),
+        ("api.a.com.", 443, "/"),
+        ("api.a.com@evil.com", 443, "/"),
+        ("api.a.com", 0, "/"),
+        ("api.a.com", 443, ""),
+        ("api.a.com", 443, "x"),
+        ("api.a.com", 443, "/a b"),
+        ("api.a.com", 443, "/a\r\nX: y"),
+        ("api.a.com", 443, "/a#b"),
+        ("api.a.com", 443, "/a\\b"),
+        ("api.a.com", 443, "/é"),
+    ],
+)
+def test_a_target_made_of_parts_is_held_to_the_same(host: str, port: int, path: str) -> None:
+    with pytest.raises(BadTarget):
+        Target(host, port, path)
+
+
+@given(st.text(alphabet=st.characters(max_codepoint=0x180), max_size=40))
+def test_whatever_is_a_target_is_sent_as_one_line_of_visible_ascii(rest: str) -> None:
+    try:
+        target = Target.parse(f"https://a.com{rest}")
+    except BadTarget:
+        return
+    assert target.host.isascii()
+    assert all("!" <= letter <= "~" and letter not in "\\#" for letter in target.path)

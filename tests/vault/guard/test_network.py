@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tests.vault.guard.upstream import (
     says,
     upstream,
 )
+from vault.guard import network
 from vault.guard.errors import (
     AddressRefused,
     Cut,
@@ -89,8 +91,9 @@ async def test_this_machines_own_name_leads_nowhere_with_the_systems_resolver_v1
         with pytest.raises(AddressRefused):
             async with guard.send(Request("GET", Target("localhost", 443, "/"))):
                 pass
+    async with Guard(resolver=Names({})) as guard:
         with pytest.raises(Unresolved):
-            async with guard.send(Request("GET", Target("nowhere.invalid", 443, "/"))):
+            async with guard.send(Request("GET", Target("nowhere.test", 443, "/"))):
                 pass
 
 
@@ -225,3 +228,26 @@ async def test_what_breaks_tls_after_its_handshake_is_a_typed_error(
 
         with pytest.raises(Cut):
             await ask()
+
+
+async def test_names_are_looked_up_only_so_many_at_once_and_one_given_up_makes_room_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(network, "_LOOKUPS", 1)
+    go = threading.Event()
+
+    def slow(*_: object, **__: object) -> list[object]:
+        go.wait(AT_ONCE)
+        return [(2, 1, 6, "", ("192.0.2.1", 443))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    resolver = SystemResolver()
+    first = asyncio.create_task(resolver("a.test", 443))
+    second = asyncio.create_task(resolver("b.test", 443))
+    await asyncio.sleep(0)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert [each.name for each in threading.enumerate()].count("resolve") == 1
+    go.set()
+    assert await second == ["192.0.2.1"]

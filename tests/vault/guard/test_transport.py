@@ -160,6 +160,7 @@ async def test_what_is_malformed_is_refused_before_anything_is_looked_up_v25(
         (f"220 {TOKEN} ESMTP\r\n\r\n".encode(), Malformed),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", Malformed),
         (reply(b"", "Content-Type: c/d"), Malformed),
+        (reply(b"0\r\n\r\n", "Transfer-Encoding: chunked"), Malformed),
         (f"HTTP/1.1 200 OK\r\nX:{TOKEN}\x00\r\n\r\n".encode(), Malformed),
         (b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", Malformed),
         (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 200_000, Malformed),
