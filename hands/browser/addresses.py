@@ -16,6 +16,7 @@ LONGEST = 2048
 ONLY = "a browser hand goes to http and https addresses only"
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _PORT = re.compile(r"[^/?#]*:\d{1,5}(?:[/?#]|$)")
+_ORIGIN = re.compile(r"https?://[^/?#@\s]+")
 _BLOCKED = ("ERR_BLOCKED_BY_ADMINISTRATOR", "ERR_UNSAFE_REDIRECT", "ERR_UNKNOWN_URL_SCHEME")
 _WHY = {
     "ERR_TUNNEL_CONNECTION_FAILED": "no egress rule of this hand allows the host, or it is not"
@@ -50,6 +51,12 @@ def meant(given: str) -> tuple[str, str]:
     except ValueError:
         whole = False
     return (url, "") if whole else ("", f"{given[:200]!r} is no URL: say it as https://host/path")
+
+
+def origin(url: str) -> str:
+    """Of a page of the web; empty for another, or one whose name is of no use."""
+    found = _ORIGIN.match(url)
+    return found[0].lower() if found and len(found[0]) <= LONGEST else ""
 
 
 def allowed(url: str) -> bool:

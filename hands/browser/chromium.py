@@ -8,7 +8,7 @@ What it goes to is kept to http and https by a policy of the machine's, which it
 import asyncio
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from playwright.async_api import (
@@ -34,6 +34,7 @@ PROGRAM = "/usr/lib/chromium/chromium"
 """Debian's, without the script around it, which reads what is this machine's own."""
 START_LIMIT = 60.0
 _END_LIMIT = 2.0
+_CANCEL_LIMIT = 2.0
 _ARGUMENTS = (
     "--disable-gpu",  # there is none inside; to look for one takes a tenth of the start
     "--disable-auto-reload",  # of a page that failed: it would cut off where one goes next
@@ -63,12 +64,21 @@ class Chromium:
         """It ended, and did not have to."""
         self._playwright: Playwright | None = None
         self._context: BrowserContext | None = None
+        self._session: CDPSession | None = None
+        """What the browser as a whole is told."""
         self._ending = False
 
     async def start(
-        self, profile: Path, viewport: Mapping[str, int], proxy: str, more: Sequence[str] = ()
+        self,
+        profile: Path,
+        downloads: Path,
+        viewport: Mapping[str, int],
+        proxy: str,
     ) -> BrowserContext:
-        """Start it; one empty page is open then. Raises Error, or what asyncio.timeout does."""
+        """Start it; one empty page is open then. Raises Error, or what asyncio.timeout does.
+
+        `downloads` is a folder to which files come, each under its id.
+        """
         async with asyncio.timeout(START_LIMIT):
             self._playwright = await async_playwright().start()
             self._follow_driver()
@@ -81,17 +91,26 @@ class Chromium:
                     *_ARGUMENTS,
                     f"--proxy-server={proxy}",
                     "--proxy-bypass-list=<-loopback>",  # what is loopback here is nobody's
-                    *more,
                 ],
                 viewport={"width": viewport["width"], "height": viewport["height"]},
                 accept_downloads=True,
+                downloads_path=downloads,
                 handle_sigint=False,
                 handle_sigterm=False,
                 handle_sighup=False,
                 timeout=START_LIMIT * 1000,
             )
+            if self._context.browser:
+                self._session = await self._context.browser.new_browser_cdp_session()
         self._context.on("close", lambda _: self._closed())
         return self._context
+
+    async def cancel_download(self, name: str) -> None:
+        """Stop the one of that id; nothing where it is over."""
+        with contextlib.suppress(Error, TimeoutError):
+            async with asyncio.timeout(_CANCEL_LIMIT):
+                if self._session:
+                    await self._session.send("Browser.cancelDownload", {"guid": name})
 
     async def stop(self) -> None:
         """End it; what does not end is killed with the hand."""

@@ -27,6 +27,7 @@ from hands.browser.members import (
     acknowledged,
 )
 from hands.browser.pages import answers, bounded
+from hands.browser.room import Room
 from hands.browser.tabs import Tab, Tabs
 from hands.plugins.hosted import Hosted
 
@@ -46,8 +47,12 @@ class Browser(Hosted):
         self._allowed = frozenset(config.get("allow", ()))
         self._chromium = Chromium()
         home = Path(os.environ["HOME"])
-        self._downloads = Downloads(context.folder, "downloads" in self._allowed)
-        opened = await self._chromium.start(home / "profile", self._viewport, PROXY)
+        coming = Path(os.environ["TMPDIR"]) / "downloads"
+        coming.mkdir()
+        cancel = self._chromium.cancel_download if "downloads" in self._allowed else None
+        self._downloads = Downloads(context.folder, coming, cancel)
+        self._room = Room(home)
+        opened = await self._chromium.start(home / "profile", coming, self._viewport, PROXY)
         self._tabs = Tabs(
             opened,
             accept=config.get("dialogs") == "accept",
@@ -55,6 +60,8 @@ class Browser(Hosted):
             download=self._downloads.begun,
         )
         self._calls = 0
+        self._news: list[str] = []
+        """Lines for the next answer that has room for any."""
         self._watching = asyncio.create_task(self._watch())
         wide, high = self._viewport["width"], self._viewport["height"]
         off = sorted(OFF - self._allowed)
@@ -119,16 +126,27 @@ class Browser(Hosted):
                 raise ToolError(f"there is no tab {tab_id[:40]!r}: list_tabs shows them")
             text = await self._act(member, tab, given, context)
         except ToolError as error:
-            raise ToolError("\n".join([str(error), *self._tabs.notices()])) from error
+            news = [*self._tabs.notices(), *self._news, *await self._made_room()]
+            self._news.clear()
+            raise ToolError("\n".join([str(error), *news])) from error
+        changes, about = await self._downloads.settled(context)
+        self._tabs.changes += changes
+        self._news += [*about, *await self._made_room()]
         lines = [text] if text else []
         if member.name not in TAB_MEMBERS:  # whose whole answer is how the tabs are
-            lines += self._tabs.notices()
-        self._tabs.changes += await self._downloads.settled(context)
+            lines += [*self._tabs.notices(), *self._news]
+            self._news.clear()
         # What a page says of itself in such words is never the last that is said.
         always = member.name in TAB_MEMBERS or state.BEGINS in "\n".join(lines)
-        if told := await self._tabs.told(always, opened=member.name == "new_tab"):
-            lines.append(told)
+        if line := await self._tabs.told(always, opened=member.name == "new_tab"):
+            lines.append(line)
         return "\n".join(lines)
+
+    async def _made_room(self) -> list[str]:
+        tabs = [tab for tab in self._tabs.open.values() if tab.session and not tab.crashed.is_set()]
+        tabs.sort(key=lambda tab: tab.tab_id != self._tabs.active)
+        sessions = [tab.session for tab in tabs if tab.session]
+        return await self._room.made(tuple(self._tabs.sites), sessions)
 
     async def _open_one(self) -> None:
         try:

@@ -28,6 +28,8 @@ _TITLE_LIMIT = 1.0
 _LINES = 500
 """Lines of a console, and requests, that are kept of each tab."""
 _LINE_MAX = 500
+_SITES = 100
+"""Of those whose pages were here the last so many are known."""
 _KEPT_MAX = _LINE_MAX + 1
 """Characters of what a page says that are kept: one more than are told, so that a cut shows."""
 _NOT_ALLOWED = (
@@ -78,6 +80,8 @@ class Tabs:
         self.dialogs: list[tuple[str, str, str]] = []
         self.refused: list[str] = []
         """Where pages went that may not be gone to."""
+        self.sites: dict[str, None] = {}
+        """Origins whose pages were here, also in frames, the last at the end."""
         self._asked: set[asyncio.Task[None]] = set()
         self._told: tuple[Any, ...] = ()
         context.on("page", self._new_page)
@@ -211,6 +215,11 @@ class Tabs:
             self._refuse(url)
 
     def _navigated(self, tab: Tab, frame: Frame) -> None:
+        if site := addresses.origin(frame.url):
+            self.sites.pop(site, None)
+            self.sites[site] = None
+            if len(self.sites) > _SITES:
+                del self.sites[next(iter(self.sites))]
         if frame.parent_frame is None:
             tab.stale = True
 

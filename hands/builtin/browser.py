@@ -24,6 +24,9 @@ _LEAST = {"memory_bytes": 400 * 1024**2, "processes": 256}
 """Of one with a plain page; of processes also threads count."""
 _MEMORY = 2 * 1024**3
 """Bytes, where nothing else is asked for: three heavy pages, and no more of the machine."""
+HOME = 512 * 1024**2
+"""Bytes of its profile at most, and a quarter of its memory: what pages keep there is no file of
+the machine's."""
 _USER_NAMESPACES = Path("/proc/sys/user/max_user_namespaces")
 _SIDE = {"type": "integer", "minimum": 200, "maximum": 1568}
 _CONFIG_SCHEMA: dict[str, Any] = {
@@ -91,6 +94,7 @@ class BrowserType(SandboxedType):
                 ],
                 namespaces=True,
                 provision_limit=90.0,
+                home_max=HOME,
                 environment={"PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD": "1", "LANG": "C.UTF-8"},
             ),
             pulse,

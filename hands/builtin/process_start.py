@@ -37,6 +37,9 @@ class Inside:
     """What it needs of the machine, besides its programs."""
     namespaces: bool = False
     """It makes sandboxes of its own."""
+    home_max: int = 0
+    """Bytes of its home at most, which is memory then, where the hand has no disk of its own; 0 for
+    a folder of the machine's."""
 
 
 async def sandboxed(
@@ -57,10 +60,11 @@ async def sandboxed(
     files = common.files(order, uid, gid)
     memory = order.limits.get("memory_bytes", float("inf"))
     name, _, value = mark.partition("=")
+    home_max = inside.home_max if inside and not size else 0
     box = bwrap.Sandbox(
         order.folder,
         bound.path if bound else files / "workspace",
-        files / "home",
+        None if home_max else files / "home",
         uid if root else None,
         gid if root else None,
         {
@@ -73,6 +77,7 @@ async def sandboxed(
         tmp=files / "tmp" if size else None,
         tmp_max=int(min(bwrap.TMP_MAX, memory / 4)),
         shm_max=int(min(bwrap.SHM_MAX, memory / 8)),
+        home_max=int(min(home_max, memory / 4)),
         readable=inside.readable if inside else (),
         packages=inside is not None,
         namespaces=inside is not None and inside.namespaces,

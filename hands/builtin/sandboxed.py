@@ -70,6 +70,8 @@ class Kind:
     """The config's `env` is of what the class starts, which gives it that, and of nothing else."""
     provision_limit: float = PROVISION_LIMIT
     """Seconds to make a hand."""
+    home_max: int = 0
+    """Bytes of its home, which is memory, as what strangers write goes there; 0 for the disk's."""
     listed: Callable[[Path, Result], Sequence[Tool]] = lambda _folder, _made: ()
     """A hand's own tools, of what making it gave. Raises ProvisionFailed."""
 
@@ -136,8 +138,9 @@ class SandboxedType:
         limits = {"processes": PROCESSES, **defaults, **order.limits}
         name = cgroups.name_of(order.folder)
         group = await asyncio.to_thread(cgroups.make, name, limits, self._sandboxes.bases)
+        within = dataclasses.replace(order, limits=limits)  # what is memory is a part of that
         await process_start.sandboxed(
-            without_env(order) if self._kind.apart else order,
+            without_env(within) if self._kind.apart else within,
             workspace,
             START_LIMIT,
             mark=hand_mark.mark(order.folder),
@@ -208,6 +211,7 @@ class SandboxedType:
             {**python, **self._kind.environment},
             self._kind.readable,
             self._kind.namespaces or order.config.get(NAMESPACES) is True,
+            self._kind.home_max,
         )
 
     async def _connect(

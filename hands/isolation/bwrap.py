@@ -46,8 +46,8 @@ class Sandbox:
     """Becomes `FOLDER`."""
     workspace: Path
     """Becomes `WORKSPACE`."""
-    home: Path
-    """Becomes `HOME`."""
+    home: Path | None
+    """Becomes `HOME`; None for memory."""
     uid: int | None
     """The hand's, given to it by root; None for the daemon's own, which is not root then."""
     gid: int | None
@@ -56,6 +56,8 @@ class Sandbox:
     """Becomes /tmp; None for memory."""
     tmp_max: int = TMP_MAX
     shm_max: int = SHM_MAX
+    home_max: int = TMP_MAX
+    """Bytes of it, where it is memory."""
     binds: Sequence[tuple[Path, str]] = ()
     """More folders to write in."""
     readable: Sequence[tuple[Path, str]] = ()
@@ -112,7 +114,10 @@ def options(box: Sandbox, *, seccomp: int, passwd: int, group: int) -> bytes:
         # Without a mode it would be root's alone, and nobody in the hand would have a name.
         line += ["--perms", "0644", "--ro-bind-data", str(handle), f"/etc/{name}"]
     line += ["--bind", str(box.folder), FOLDER, "--bind", str(box.workspace), WORKSPACE]
-    line += ["--bind", str(box.home), HOME]
+    if box.home is None:
+        line += ["--perms", "1777", "--size", str(box.home_max), "--tmpfs", HOME]
+    else:
+        line += ["--bind", str(box.home), HOME]
     for path, place in box.binds:
         line += ["--bind", str(path), place]
     for path, place in box.readable:

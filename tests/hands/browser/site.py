@@ -14,6 +14,7 @@ FORM = """<!doctype html><title>A form</title><h1>Order</h1>
 <button>Send</button></form><p hidden><button id=hidden>Hidden</button></p>
 <a href=/other>Elsewhere</a> <a href=/other target=_blank>In a new tab</a>
 <div style="height:3000px"></div><p>The very end</p>"""
+MIB = 1024 * 1024
 _TAB_T9 = '{"tab_id":"t9","title":"","url":"","active":true}'
 
 
@@ -53,7 +54,8 @@ PAGES: Mapping[str, str] = {
     "/many": "<!doctype html><title>Many</title>"
     + "".join(f"<a href=/other?{n}>Link {n}</a> " for n in range(5000)),
     "/download": "<!doctype html><title>Get</title><a href=/file download>Get it</a>"
-    "<a href=/big download>Get all</a>",
+    "<a href=/big download>Get all</a> <a href=/endless download>Get without end</a>"
+    "<a href=/large download>Get a large one</a> <a href=/cut download>Get a part</a>",
     "/keys": "<!doctype html><title>Keys</title><textarea autofocus></textarea><p id=p></p><script>"
     "onkeydown=e=>p.textContent+=(e.ctrlKey?'C-':'')+(e.shiftKey?'S-':'')+e.key+' ';"
     "onmousedown=e=>p.textContent+='down'+e.button+(e.shiftKey?'S':'')+' ';"
@@ -81,6 +83,8 @@ class Site:
 
     port: int = 0
     asked: list[str] = field(default_factory=list)
+    sent: int = 0
+    """Bytes of what has no end."""
 
     def url(self, path: str = "/") -> str:
         """Of a page."""
@@ -99,6 +103,12 @@ class Site:
             self.asked.append(path)
             if path == "/never":
                 await reader.read()  # until who asked gives up
+            elif path == "/endless":
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n\r\n")
+                while True:  # until who asked gives up
+                    writer.write(b"x" * MIB)
+                    await writer.drain()
+                    self.sent += MIB
             elif path == "/slow":
                 writer.write(
                     b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<title>Slow</title>"
@@ -122,7 +132,11 @@ def _answer(path: str) -> bytes:
     elif path == "/file":
         kind, body = "text/csv", b"a,b\n1,2\n"
     elif path == "/big":
-        kind, body = "application/octet-stream", b"x" * (6 * 1024 * 1024)
+        kind, body = "application/octet-stream", b"x" * (6 * MIB)
+    elif path == "/large":
+        kind, body = "application/octet-stream", b"x" * (60 * MIB)
+    elif path == "/cut":
+        return b"HTTP/1.1 200 OK\r\nContent-Type: text/csv\r\nContent-Length: 99\r\n\r\na,b"
     elif path not in PAGES:
         status, body = "404 Not Found", b"<p>There is no such page</p>"
     head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"

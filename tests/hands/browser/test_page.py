@@ -15,7 +15,8 @@ from PIL import Image
 from pydantic import TypeAdapter
 
 from hands.attachments import BYTES_MAX
-from hands.browser import downloads, members, navigating, pressing, reading, state
+from hands.browser import members, navigating, pressing, reading, state, weighed
+from hands.builtin import browser
 from hands.builtin.browser import BrowserType
 from hands.builtin.sandboxes import PROCESSES
 from hands.inside.schema import check
@@ -45,8 +46,10 @@ def test_the_page_has_every_tool_and_every_field_of_the_config() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        f"at most {downloads.SIZE_MAX // 2**20} MiB",
+        f"at most {weighed.SIZE_MAX // 2**20} MiB",
         f"at most {BYTES_MAX // 2**20} MiB.",
+        f"of a hand together at most {weighed.ALL_MAX // 2**20} MiB",
+        f"| {browser.HOME // 2**20} MiB of memory",
         f"does not answer for {navigating.COMMIT:g} s",
         f"is told after {navigating.LOAD:g} s",
         f"at most {members.WAIT_MAX:g} seconds",
