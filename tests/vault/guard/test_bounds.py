@@ -161,10 +161,10 @@ async def test_many_tiny_events_hold_nobody_up_v42(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "limits", "limit"),
     [
-        (trickle(HEAD + b"\r\n", b"d"), Limits(idle=1, total=10 * UNIT), "total"),
-        (trickle(HEAD + b"\r\n", b": progress\n\n"), Limits(idle=1, total=10 * UNIT), "total"),
+        (trickle(HEAD + b"\r\n", b"d"), Limits(idle=1, total=40 * UNIT), "total"),
+        (trickle(HEAD + b"\r\n", b": progress\n\n"), Limits(idle=1, total=40 * UNIT), "total"),
         (trickle(HEAD, b"X-A: b\r\n"), Limits(first_byte=10 * UNIT), "first_byte"),
-        (trickle(HEAD, b"X"), Limits(total=10 * UNIT), "total"),
+        (trickle(HEAD, b"X"), Limits(total=40 * UNIT), "total"),
         (trickle(b"", b"HTTP/1.1 102 P\r\n\r\n"), Limits(first_byte=10 * UNIT), "first_byte"),
     ],
     ids=["a byte at a time", "progress for ever", "a head for ever", "the same", "many heads"],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pace import AT_ONCE
+from tests.pace import AT_ONCE, SCALE
 from tests.vault.guard.upstream import (
     HOST,
     Asked,
@@ -295,7 +295,7 @@ async def test_a_server_that_never_answers_times_out_and_says_it_may_have_been_s
     async with guarded(tmp_path, never) as (guard, [there]):
         for limits, limit in (
             (Limits(first_byte=0.05), "first_byte"),
-            (Limits(total=0.3), "total"),
+            (Limits(total=SCALE), "total"),
         ):
             with pytest.raises(TimedOut) as late:
                 async with guard.send(get(there), limits=limits):

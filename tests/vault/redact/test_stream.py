@@ -67,7 +67,7 @@ def slowly(data: bytes) -> bytes:
     return b"".join([*out, data[at:]])
 
 
-@settings(max_examples=times(600, 50_000), deadline=None)
+@settings(max_examples=times(600, 10_000), deadline=None)
 @given(PIECES, st.lists(st.integers(0, 400), max_size=12))
 def test_what_comes_out_is_the_same_however_it_is_cut_v28(
     pieces: list[bytes], cuts: list[int]
@@ -79,7 +79,7 @@ def test_what_comes_out_is_the_same_however_it_is_cut_v28(
     assert not [each for each in PATTERNS.all if each in out.replace(MARK, b"\0")]
 
 
-@settings(max_examples=times(300, 20_000), deadline=None)
+@settings(max_examples=times(300, 5_000), deadline=None)
 @given(st.binary(max_size=3000), st.lists(st.integers(0, 3000), max_size=20))
 def test_data_without_a_secret_comes_out_byte_for_byte(data: bytes, cuts: list[int]) -> None:
     out, found = through(data, cuts)
@@ -87,7 +87,7 @@ def test_data_without_a_secret_comes_out_byte_for_byte(data: bytes, cuts: list[i
         assert (out, found) == (data, False)
 
 
-@settings(max_examples=times(300, 20_000), deadline=None)
+@settings(max_examples=times(300, 5_000), deadline=None)
 @given(PIECES, st.lists(st.integers(0, 400), max_size=12))
 def test_nothing_is_kept_back_but_what_may_be_a_secrets_beginning(
     pieces: list[bytes], cuts: list[int]
