@@ -39,6 +39,7 @@ class Command:
                 filter(None, (str(_metadata(scratch)), str(ROOT), os.environ.get("PYTHONPATH")))
             ),
             "PYTHONUNBUFFERED": "1",
+            "XDG_CACHE_HOME": str(scratch / "cache"),
             **(environ or {}),
         }
 

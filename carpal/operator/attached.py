@@ -59,11 +59,11 @@ class Attached:
             "blob": self.blob,
         }
 
-    def text(self) -> str:
-        """It, in one line for people."""
+    def text(self, link: str = "") -> str:
+        """It, in one line for people; its blob where there is no link to it."""
         name = one_line(self.name) or "unnamed"
         said = f"{name}, {one_line(self.media_type) or 'of no kind'}, {self.size} bytes"
-        return f"at {self.position}  {self.blob}  {said}"
+        return f"at {self.position}  {said}  {link or self.blob}"
 
     def file_name(self) -> str:
         """What its file is called in any folder: `12-1-shot.png`."""

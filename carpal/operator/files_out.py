@@ -95,6 +95,23 @@ async def _write(operator: Operator, file: File, out: Path) -> bool:
     return True
 
 
+async def verified(operator: Operator, digest: str, size: int) -> bytes | None:
+    """A blob of that size by its digest in hex; None when it is not there, or is another."""
+    pieces, came = [], 0
+    try:
+        async for data in content(operator, digest):
+            pieces.append(data)
+            came += len(data)
+            if came > size:
+                return None
+    except CarpalError as error:
+        if error.reason is not Reason.BLOB_NOT_FOUND:
+            raise
+        return None
+    whole = b"".join(pieces)
+    return whole if hashlib.sha256(whole).hexdigest() == digest else None
+
+
 async def content(operator: Operator, digest: str) -> AsyncIterator[bytes]:
     """A blob's bytes by its digest in hex, which the caller checks; none of what is no digest."""
     try:

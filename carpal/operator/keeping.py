@@ -6,6 +6,7 @@ import click
 
 from carpal.errors import refuse
 from carpal.ids import new_id
+from carpal.operator import picture_links
 from carpal.operator.asking import POSITION_MAX, checked, get_session, run
 from carpal.operator.changing import change
 from carpal.operator.connection import Found, Operator, operator_options
@@ -90,6 +91,7 @@ def delete(*, found: Found, session_id: str, yes: bool, as_json: bool) -> int:
             lambda timeout: operator.sessions.DeleteSession(request, timeout=timeout),
             look=f"it may be deleted: look with `carpal session show {session_id}`",
         )
+        picture_links.forget(session_id)
         shown = {"session_id": session_id, "deleted": True}
         click.echo(json.dumps(shown) if as_json else f"{session_id} is deleted")
         return DONE

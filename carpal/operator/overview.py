@@ -1,7 +1,8 @@
 """Where a session stands: its info and a few events → status, lease and hands. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from carpal.operator.attached import Attached
@@ -69,8 +70,11 @@ def details(
     }
 
 
-def details_text(shown: dict[str, Any]) -> str:
-    """Those details for people."""
+def details_text(
+    shown: dict[str, Any], links: Mapping[Attached, str] = MappingProxyType({})
+) -> str:
+    """Those details for people, with a link to each picture that has one."""
+    attachments = [Attached(**each) for each in shown["attachments"]]
     lease = shown["lease"]
     rows = [
         ("session", shown["session_id"]),
@@ -91,7 +95,7 @@ def details_text(shown: dict[str, Any]) -> str:
         ),
         ("agent", _agent_text(shown["agent"])),
         *(("waits", f"{each.call_id}  {each.text()}") for each in _asked(shown["waiting"])),
-        *(("attached", Attached(**each).text()) for each in shown["attachments"]),
+        *(("attached", each.text(links.get(each, ""))) for each in attachments),
         ("", f"carpal session attachments {shown['session_id']} --out DIR saves what is attached")
         if shown["attachments"]
         else ("", ""),

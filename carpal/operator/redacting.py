@@ -14,6 +14,7 @@ from carpal.client import rpc_errors
 from carpal.errors import CarpalError, refuse
 from carpal.event_lines import dumps, event_object
 from carpal.ids import new_id
+from carpal.operator import picture_links
 from carpal.operator.asking import POSITION_MAX, get_session, run
 from carpal.operator.changing import change
 from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, operator_options
@@ -57,6 +58,7 @@ def redact(
                 await _clear_title(operator, info, before)
             event = await _redact(operator, session_id, position, reason)
             await _redact_derived(operator, session_id, before or event, reason)
+        picture_links.forget(session_id)
         if is_live(info.lease):
             notice("a brain drives the session now, and may still hold it: do it again once idle")
         if as_json:

@@ -19,6 +19,7 @@ from carpal.operator import (
     keeping,
     limiting,
     overview,
+    picture_links,
     redacting,
     retention,
     saving,
@@ -121,7 +122,11 @@ def show(*, found: Found, session_id: str, as_json: bool) -> int:
         calls = await deciding.newest_calls(operator, info)
         pictures = await attachments.newest(operator, session_id)
         shown = overview.details(info, events, calls.waiting, pictures)
-        click.echo(json.dumps(shown) if as_json else overview.details_text(shown))
+        if as_json:
+            click.echo(json.dumps(shown))
+        else:
+            links = await picture_links.links(operator, session_id, pictures)
+            click.echo(overview.details_text(shown, links))
         return DONE
 
     return run(found, main)

@@ -19,7 +19,9 @@ MIB = 1024 * 1024
     "words",
     [
         f"Up to {COUNT_MAX} a call, of\n{TAKEN_MAX // MIB} MiB each",
-        f"does not take within {kept.LIMIT:g} s",
+        f"All of a result is in the store within {kept.LIMIT:g} s",
+        f"not\nscaled within {kept._FITTING * kept.LIMIT:g} s",
+        f"one whose turn does not come within {fitting.TURN_SECONDS:g} s",
         f"up to {BYTES_MAX / MIB:g} MiB",
         f"no more than {fitting.PIXELS_MAX // 1_000_000} million pixels",
         f"would have more than {scaler._PNG_MAX // MIB} MiB",

@@ -74,9 +74,10 @@ async def test_they_are_listed_shown_and_saved_under_names_of_their_own(
     }
     shown = await carpal("session", "show", SESSION)
     rows = [row for row in shown.stdout.splitlines() if row.startswith("attached")]
-    assert rows[0] == (
-        f"attached at {first}  {told()['blob']}  shot.png, image/png, {len(PICTURE)} bytes"
-    )
+    copy = tmp_path / "cache/carpal/pictures" / SESSION / f"{first}-1-shot.png"
+    said = f"shot.png, image/png, {len(PICTURE)} bytes"
+    assert rows[0] == f"attached at {first}  {said}  {copy.as_uri()}"
+    assert rows[2].endswith(told(GONE)["blob"]), "of what is not there there is no link"
     assert len(rows) == 4
     assert f"carpal session attachments {SESSION} --out DIR" in shown.stdout
     out = tmp_path / "out"
@@ -92,6 +93,41 @@ async def test_they_are_listed_shown_and_saved_under_names_of_their_own(
     again = await carpal("session", "attachments", SESSION, "--out", str(out))
     assert again.code == 2
     assert "is there; name a new folder" in again.stderr
+
+
+async def test_the_link_of_a_picture_leads_to_its_copy_and_that_goes_with_what_is_erased(
+    server: Serving, carpal: Command, tmp_path: Path
+) -> None:
+    page = told(b"<script>", "page.html", "text/html")
+    first, second = await with_results(server, [told(), page], [told(name="other")])
+    shown = await carpal("session", "show", SESSION)
+    links = [word for word in shown.stdout.split() if word.startswith("file:")]
+    files = [Path(link.removeprefix("file://")) for link in links]
+    assert [path.name for path in files] == [f"{first}-1-shot.png", f"{second}-1-other.png"]
+    assert {path.read_bytes() for path in files} == {PICTURE}
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    folder = files[0].parent
+    assert folder.stat().st_mode & 0o777 == 0o700
+    (folder / "7-1-older.png").write_bytes(b"of before")
+    again = await carpal("session", "show", SESSION)
+    assert again.stdout == shown.stdout
+    assert sorted(folder.iterdir()) == sorted(files), "what the newest have no more is removed"
+    ended = await carpal("session", "redact", SESSION, str(first), "--reason", "private")
+    assert ended.code == 0, ended.stderr
+    assert not list(folder.iterdir())
+    await carpal("session", "show", SESSION)
+    assert [path.name for path in folder.iterdir()] == [f"{second}-1-other.png"]
+
+
+async def test_where_no_copy_can_be_made_the_line_names_the_blob(
+    server: Serving, carpal: Command, tmp_path: Path
+) -> None:
+    await with_results(server, [told()])
+    (tmp_path / "cache").write_text("a file")
+    shown = await carpal("session", "show", SESSION)
+    assert shown.code == 0, shown.stderr
+    assert told()["blob"] in shown.stdout
+    assert "file:" not in shown.stdout
 
 
 async def test_of_one_position_only_its_own_are_told(server: Serving, carpal: Command) -> None:
