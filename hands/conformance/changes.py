@@ -177,6 +177,19 @@ CHANGES: Mapping[str, str] = {
     "tunnel's stream ends.",
     "nobody_in_no_hand": "Look the hand up by hand_id and session_id before anyone is let in, and "
     "refuse with HAND_NOT_FOUND when there is none.",
+    # Its screen.
+    "shows_itself": "Have `view` give the screen as image/png or image/jpeg of at most 2 MiB, as "
+    "soon as the hand is made.",
+    "shows_the_next_once_seen": "Send the next picture of a `view` tunnel when the frame `S` says "
+    "that the last was seen, and the newest then.",
+    "calls_go_on_beside": "Draw the screen beside the calls, and let none of them wait for who "
+    "watches.",
+    "nobody_watches_no_hand": "Look the hand up by hand_id and session_id before anyone watches "
+    "it, and refuse with HAND_NOT_FOUND when there is none.",
+    "waits_for_control": "Hold the calls that have not begun while a `control` tunnel is open, and "
+    "let go of what is down before the first of them.",
+    "odd_events": "Have `control` raise what the person should read for an event that it does not "
+    "know, and go on with the next.",
     # Units.
     "units_named": "Name each unit in Describe once, at most 256 with labels of 64 KiB, by an id "
     "of letters, digits, `_` and `-`.",

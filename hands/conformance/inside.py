@@ -46,16 +46,28 @@ class Person:
     async def sees(self, text: bytes) -> None:
         """Until `text` came; Failed when it ended before."""
         while text not in self.data:
-            if (end := await self._next()) is not None:
+            if (end := await self.more()) is not None:
                 raise Failed(f"ended ({end.problem or 'well'}) without {text!r}")
 
     async def end(self) -> pb.TunnelEnd:
         """How it ended, with all that came until then."""
-        while (end := await self._next()) is None:
+        while (end := await self.more()) is None:
             pass
         return end
 
-    async def _next(self) -> pb.TunnelEnd | None:
+    async def quiet(self, seconds: float) -> None:
+        """Take what comes for so long; then nothing can be taken any more."""
+        reading = asyncio.create_task(self._rest())
+        await asyncio.wait({reading}, timeout=seconds)
+        reading.cancel()
+        await asyncio.wait({reading})
+
+    async def _rest(self) -> None:
+        while await self.more() is None:
+            pass
+
+    async def more(self) -> pb.TunnelEnd | None:
+        """Take one message; how it ended, if that was it."""
         async with self._bench.waits.within(_SECONDS, "Tunnel sent no more", _END):
             said = await self._call.read()
         if not isinstance(said, pb.TunnelResponse):

@@ -15,6 +15,7 @@ from hands.conformance.checks import (
     limits,
     listed,
     provisions,
+    screens,
     shell,
     tunnels,
     units,
@@ -38,6 +39,8 @@ _GROUPS: tuple[Group, ...] = (
     visual.visual,
     events.events,
     tunnels.tunnel,
+    screens.view,
+    screens.control,
 )
 CHECKS: tuple[Check, ...] = tuple(check for group in _GROUPS for check in group.checks)
 
