@@ -8,8 +8,8 @@ import asyncio
 import json
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,8 @@ from carpal.errors import CarpalError, invalid, refuse
 from carpal.ids import new_id
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
-from hands import requests
+from hands import attached_out, requests
+from hands.attached_out import Saved
 from hands.blobs import Blobs
 from hands.builtin.socket import SocketType
 from hands.contract import LISTS_TOOLS, HandType
@@ -59,6 +60,8 @@ class Called(NamedTuple):
     result: pb.Result
     left: str
     """Why its hand is not ended, and what to do; empty when it is."""
+    saved: list[Saved]
+    """What is attached, where that was asked for."""
 
 
 async def call(
@@ -72,7 +75,27 @@ async def call(
 
     `note` is told what happens on the way, `output` what the call gives as it comes.
     """
-    async with _service(types, FolderBlobs(asked.save) if asked.save else Blobs(0.0)) as service:
+    with ExitStack() as held:
+        blobs = None
+        if asked.save:
+            attached_out.made(asked.save)
+            made = held.enter_context(tempfile.TemporaryDirectory(prefix="carpal-attached-"))
+            blobs = Path(made)
+        called = await _called(types, asked, blobs, note, output)
+        if asked.save and blobs:
+            attachments = called.result.attachments
+            called.saved.extend(attached_out.saved(attachments, blobs, asked.save))
+        return called
+
+
+async def _called(
+    types: Mapping[str, HandType],
+    asked: Asked,
+    attached: Path | None,
+    note: Callable[[str], None],
+    output: Callable[[bytes], None],
+) -> Called:
+    async with _service(types, FolderBlobs(attached) if attached else Blobs(0.0)) as service:
         driver = pb.Driver(session_id=new_id("sesn"), epoch=1, workspace=_NAME)
         order = pb.ProvisionRequest(
             driver=driver, hand_id=new_id("hand"), type=asked.type, config=asked.config
@@ -103,7 +126,7 @@ async def call(
             if left := await _end(service, release, types[asked.type]):
                 note(left)  # beside why there is no result
             raise
-        return Called(result, await _end(service, release, types[asked.type]))
+        return Called(result, await _end(service, release, types[asked.type]), [])
 
 
 async def _end(service: HandService, request: pb.ReleaseRequest, kind: HandType) -> str:
@@ -117,8 +140,10 @@ async def _end(service: HandService, request: pb.ReleaseRequest, kind: HandType)
     return ""
 
 
-def as_json(result: pb.Result) -> dict[str, Any]:
-    """A result as an object for scripts."""
+def as_json(result: pb.Result, saved: Sequence[Saved] = ()) -> dict[str, Any]:
+    """A result as an object for scripts; each attachment with its `file`, where one was asked."""
+    files: list[dict[str, Any]] = [{"file": str(one.file) if one.file else None} for one in saved]
+    files = files or [{}] * len(result.attachments)
     return {
         "outcome": pb.Outcome.Name(result.outcome).removeprefix("OUTCOME_").lower(),
         "content": result.content,
@@ -126,8 +151,8 @@ def as_json(result: pb.Result) -> dict[str, Any]:
         "output_bytes": result.output_bytes,
         "seconds": result.elapsed.ToNanoseconds() / 1e9,
         "attachments": [
-            {"name": each.name, "media_type": each.media_type, "size": each.size}
-            for each in result.attachments
+            {"name": each.name, "media_type": each.media_type, "size": each.size, **file}
+            for each, file in zip(result.attachments, files, strict=True)
         ],
     }
 

@@ -15,6 +15,7 @@ from carpal.proof import TOKEN_MAX, Token, parse_token
 from carpal.proxy import Way
 from carpal.status import Reason
 from carpal.tls import IdentityFiles
+from hands.commands.check import check
 from hands.commands.doctor import diag, doctor
 from hands.commands.drain import drain
 from hands.commands.install import install, uninstall
@@ -22,7 +23,6 @@ from hands.commands.options import CONFIG, STATE, asking, folder_of, settings_of
 from hands.commands.owner import audit, stop
 from hands.commands.types import call, new
 from hands.commands.units import units
-from hands.conformance.cli import check
 from hands.systemd.noted import meant
 
 log = logging.getLogger(__name__)

@@ -6,25 +6,15 @@ Names and kinds are a hand's to choose: they lead out of no folder, and are one 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
+from carpal.file_names import file_name
 from carpal.operator.events import data_of, printable
 from carpal.v1 import types_pb2
 
 RESULTS = ("agent.tool_result", "hand.late_result")
 """Types of events that may have some."""
 _BLOB = re.compile(r"sha256:([0-9a-f]{64})")
-_ODD = re.compile(r"[^A-Za-z0-9._-]+")
-_NAME_MAX = 80
-_SUFFIXES = {
-    "image/png": (".png",),
-    "image/jpeg": (".jpg", ".jpeg"),
-    "image/gif": (".gif",),
-    "image/webp": (".webp",),
-    "application/pdf": (".pdf",),
-}
-"""What a file of a kind is called at its end, in lower case; the first where it is not."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +57,7 @@ class Attached:
 
     def file_name(self) -> str:
         """What its file is called in any folder: `12-1-shot.png`."""
-        last = PurePosixPath(self.name.replace("\\", "/")).name
-        plain = _ODD.sub("_", last).strip("._-")[-_NAME_MAX:].lstrip("._-") or "attachment"
-        suffixes = _SUFFIXES.get(self.media_type, ("",))
-        if not plain.lower().endswith(suffixes):
-            plain += suffixes[0]
+        plain = file_name(self.name, self.media_type)
         return f"{self.position}-{self.number}-{plain}"
 
 

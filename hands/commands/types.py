@@ -53,7 +53,7 @@ def new(name: str, parent: Path) -> None:
 @click.option(
     "--save",
     type=click.Path(path_type=Path, file_okay=False),
-    help="A folder for what is attached to the result.",
+    help="A folder for what is attached to the result; nothing that is there is written over.",
 )
 @click.option(
     "--sandbox",
@@ -117,7 +117,7 @@ def call(  # noqa: PLR0917 - click passes by name
         sys.stderr.buffer.write(data)
         sys.stderr.buffer.flush()
 
-    result, left = asyncio.run(
+    result, left, saved = asyncio.run(
         calling.call(
             {type_name: found[type_name]},
             asked,
@@ -125,10 +125,14 @@ def call(  # noqa: PLR0917 - click passes by name
             output=output,
         )
     )
-    shown = calling.as_json(result)
+    shown = calling.as_json(result, saved)
     click.echo(json.dumps(shown) if as_json else result.content)
     if shown["outcome"] != "ok" and not as_json:
         click.echo(f"outcome: {shown['outcome']}", err=True)
+    for each in saved:
+        size = f"{each.attachment.media_type or 'of no kind'}, {each.attachment.size} bytes"
+        click.echo(f"saved {each.file} ({size})" if each.file else f"carpal: {each.why}", err=True)
     if left:
         click.echo(f"carpal: {left}", err=True)
-    return 0 if shown["outcome"] == "ok" and not left else 1
+    whole = not left and all(each.file for each in saved)
+    return 0 if shown["outcome"] == "ok" and whole else 1

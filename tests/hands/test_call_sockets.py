@@ -46,7 +46,7 @@ async def test_a_call_may_take_longer_than_a_hand_lives_without_its_brain(
     notes: list[str | bytes] = []
     async with serving(at, Least(works)), asyncio.timeout(30 * SCALE):
         kind = {"echo": SocketType("echo", at)}
-        said, left = await calling.call(kind, asked, note=notes.append, output=notes.append)
+        said, left, _ = await calling.call(kind, asked, note=notes.append, output=notes.append)
     assert (said.outcome, said.content) == (pb.OUTCOME_OK, "dug")
     assert not left
 

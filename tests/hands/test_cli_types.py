@@ -114,15 +114,42 @@ async def test_output_comes_to_standard_error_and_the_result_to_standard_output(
     assert shown["content"] == "out\n[exit code 3]"
 
 
-async def test_what_is_attached_is_saved_where_one_says(tmp_path: Path) -> None:
+async def test_what_is_attached_is_saved_by_its_name_and_nothing_is_written_over(
+    tmp_path: Path,
+) -> None:
     command = Command(tmp_path)
     folder = await made(command, tmp_path)
     (folder / "lamp.py").write_text(PICTURE)
     saved = tmp_path / "saved"
-    ended = await command("hand", "call", "lamp", "look", "--save", str(saved), "--json")
+    call = ("hand", "call", "lamp", "look", "--save", str(saved))
+    ended = await command(*call, "--json")
     (one,) = json.loads(ended.stdout)["attachments"]
-    assert one == {"name": "lamp.png", "media_type": "image/png", "size": len(LIGHT)}
-    assert [path.read_bytes() for path in saved.iterdir()] == [LIGHT]
+    assert one == {
+        "name": "lamp.png",
+        "media_type": "image/png",
+        "size": len(LIGHT),
+        "file": str(saved / "lamp.png"),
+    }
+    assert (saved / "lamp.png").read_bytes() == LIGHT
+    (saved / "lamp.png").write_bytes(b"mine")
+    again = await command(*call)
+    assert f"saved {saved}/lamp-2.png (image/png, {len(LIGHT)} bytes)" in again.stderr
+    assert {path.name: path.read_bytes() for path in saved.iterdir()} == {
+        "lamp.png": b"mine",
+        "lamp-2.png": LIGHT,
+    }
+
+
+async def test_a_folder_that_cannot_be_made_is_told_before_there_is_any_hand(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").write_text("")
+    ended = await Command(tmp_path)(
+        *("hand", "call", "process", "bash", '{"command": "echo made >&2"}'),
+        *("--sandbox", "off", "--save", str(tmp_path / "file/under")),
+    )
+    assert (ended.code, "made\n" in ended.stderr) == (2, False)
+    assert f"--save: {tmp_path}/file/under cannot be made" in ended.stderr
 
 
 @pytest.fixture

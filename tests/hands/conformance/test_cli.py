@@ -79,6 +79,34 @@ async def test_a_failed_check_is_exit_code_1_and_says_what_is_wrong(tmp_path: Pa
     assert any("needs --type" in one["detail"] for one in verdicts)
 
 
+async def test_a_type_that_hand_toml_names_a_socket_for_is_checked_there(tmp_path: Path) -> None:
+    async with wrong.serving(wrong.ReleasesOnce, tmp_path / "state") as socket:
+        toml = tmp_path / "hand.toml"
+        toml.write_text(f'[sockets]\nprocess = "{socket}"\n')
+        flags = ("--type", "process", "--config", str(toml), "--only", "contract")
+        code, (*verdicts, _), _ = await checked(tmp_path, *flags)
+    failed = [one["check"] for one in verdicts if one["verdict"] == "fail"]
+    assert code == 1
+    assert any("A release ends the hand" in check for check in failed)
+
+
+async def test_what_is_skipped_is_one_line_for_people_unless_they_ask_for_each(
+    tmp_path: Path,
+) -> None:
+    command = Command(tmp_path, {"CARPAL_SANDBOX": "off"})
+    flags = ("hand", "check", "--scale", str(2 * SCALE), "--type", "process", "--only", "isolated")
+    brief, each = await command(*flags), await command(*flags, "--verbose")
+    count = sum(check.capability == "isolated" for check in CHECKS)
+    assert brief.stdout.splitlines() == [
+        f"skipped  {count} of isolated   --verbose says each, and why",
+        f"0 pass, 0 fail, {count} skipped",
+    ]
+    lines = each.stdout.splitlines()
+    assert lines[-1] == brief.stdout.splitlines()[-1]
+    assert len(lines) == count + 1
+    assert all("does not claim isolated" in line for line in lines[:-1])
+
+
 async def test_a_server_that_goes_away_ends_the_checks_as_unreachable(tmp_path: Path) -> None:
     code, lines, stderr = await checked(tmp_path, "--endpoint", f"unix://{tmp_path}/none")
     assert (code, lines) == (3, [])
@@ -112,7 +140,7 @@ async def test_wrong_use_is_said_in_words(
 async def test_a_sandbox_that_is_none_of_its_words_is_said_with_them(tmp_path: Path) -> None:
     code, lines, stderr = await checked(tmp_path, "--type", "process", sandbox="bogus")
     assert (code, lines) == (2, [])
-    assert "CARPAL_SANDBOX: 'bogus' is none of auto, off, required" in stderr
+    assert all(says in stderr for says in ("CARPAL_SANDBOX: ", "'bogus'", "auto, off, required"))
 
 
 async def test_a_type_that_is_not_ready_ends_it_with_why_and_no_check_is_made(

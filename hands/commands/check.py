@@ -3,12 +3,18 @@
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import AsyncExitStack, aclosing
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from carpal.errors import invalid
+from hands.commands.options import CONFIG, settings_of
+
+if TYPE_CHECKING:
+    from hands.conformance.group import Verdict
 
 
 @click.command()
@@ -41,7 +47,9 @@ from carpal.errors import invalid
 @click.option("--only", "capabilities", multiple=True, metavar="CAPABILITY", help="Repeatable.")
 @click.option("--scale", default=1.0, show_default=True, help="How slow the machine is taken.")
 @click.option("--list", "listing", is_flag=True, help="Say the checks; makes none.")
+@click.option("--verbose", is_flag=True, help="Say each check that was skipped, and why.")
 @click.option("--json", "as_json", is_flag=True, help="One object a line, then a summary.")
+@CONFIG
 def check(  # noqa: PLR0917 - click passes each by name
     endpoint: str | None,
     type_name: str | None,
@@ -52,11 +60,14 @@ def check(  # noqa: PLR0917 - click passes each by name
     capabilities: tuple[str, ...],
     scale: float,
     listing: bool,
+    verbose: bool,
     as_json: bool,
+    config_file: Path | None,
 ) -> int:
     """Make every check of the contract against a hand type, ours or anyone's.
 
-    What a type does not claim is skipped. With --type alone the daemon's own
+    What a type does not claim is skipped. With --type alone the server that
+    hand.toml names for it under [sockets] is checked, else the daemon's own
     service serves it, and is stopped and killed on the way; its hands, and
     what runs in them, end with the checks. Exits 0 when nothing failed, 1 when
     something did, 2 when no hand can be made of its config, 3 when nobody
@@ -76,20 +87,24 @@ def check(  # noqa: PLR0917 - click passes each by name
         return 0
     if endpoint is None and type_name is None:
         raise click.UsageError("Missing option '--endpoint' or '--type'.")
+    path = socket_of(endpoint) if endpoint else _named(type_name or "", config_file)
     config = _object("--hand-config", hand_config)
     call = None if plain is None else (plain[0], _object("--call", plain[1]))
     lasting = None if long is None else (long[0], _object("--long", long[1]))
 
     saying = None if says is None else (says[0], _object("--says", says[1]))
 
+    skipped = Counter[str]()
+
     async def make() -> Counter[str]:
         count = Counter[str]()
         async with AsyncExitStack() as held:
             own = None
-            if endpoint is None:
+            if path is None:
                 own = await held.enter_async_context(open_own(type_name or "", WORKSPACE))
-            path = own.socket if endpoint is None and own else socket_of(endpoint or "")
-            found = await subject_at(path, type_name, config, own, call, long=lasting, says=saying)
+            at = own.socket if own else path
+            assert at is not None
+            found = await subject_at(at, type_name, config, own, call, long=lasting, says=saying)
             given.check(found)
             subject = await first(found, scale, lambda text: click.echo(text, err=True))
             given.check_calls(subject)  # with the tools that a hand listed itself
@@ -100,13 +115,10 @@ def check(  # noqa: PLR0917 - click passes each by name
                 count[verdict.verdict] += 1
                 if as_json:
                     click.echo(json.dumps(verdict._asdict()))
+                elif verbose or verdict.verdict != "skipped":
+                    _say(verdict)
                 else:
-                    detail = f"   {verdict.detail}" if verdict.detail else ""
-                    click.echo(
-                        f"{verdict.verdict:<8} {verdict.capability}: {verdict.check}{detail}"
-                    )
-                    if verdict.change:
-                        click.echo(f"         change: {verdict.change}")
+                    skipped[verdict.capability] += 1
         return count
 
     count = asyncio.run(make())
@@ -114,8 +126,29 @@ def check(  # noqa: PLR0917 - click passes each by name
     if as_json:
         click.echo(json.dumps({"ok": not summary["fail"], **summary}))
     else:
-        click.echo(", ".join(f"{number} {verdict}" for verdict, number in summary.items()))
+        if skipped:
+            click.echo(f"skipped  {_listed(skipped, ' of ')}   --verbose says each, and why")
+        click.echo(_listed(summary, " "))
     return 1 if summary["fail"] else 0
+
+
+def _named(type_name: str, config_file: Path | None) -> Path | None:
+    """The socket by which this machine's daemon has a type; None where none is named for it."""
+    path = settings_of(None, config_file).sockets.get(type_name)
+    from hands.conformance.subject import socket_of
+
+    return path and socket_of(f"unix://{path}")
+
+
+def _say(verdict: "Verdict") -> None:
+    detail = f"   {verdict.detail}" if verdict.detail else ""
+    click.echo(f"{verdict.verdict:<8} {verdict.capability}: {verdict.check}{detail}")
+    if verdict.change:
+        click.echo(f"         change: {verdict.change}")
+
+
+def _listed(counts: Mapping[str, int], between: str) -> str:
+    return ", ".join(f"{number}{between}{what}" for what, number in counts.items())
 
 
 def _object(option: str, text: str) -> dict[str, Any]:
