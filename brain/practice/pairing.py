@@ -9,7 +9,7 @@ from typing import Literal
 
 from brain.practice.blocks import Block
 from brain.practice.refusal import Refusal
-from brain.tools import toolsets
+from carpal import browser_toolset
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def _check_member(result: Block, call: Block, site: str) -> None:
     kinds = [each["type"] for each in content] if isinstance(content, list) else []
     if kinds.count("browser_state") and (result.get("is_error") or not call.get("toolset_name")):
         raise Refusal(f"{site}: `browser_state` is not permitted in this `tool_result`")
-    tabs = call.get("toolset_name") and call["name"] in toolsets.TABS
+    tabs = call.get("toolset_name") and call["name"] in browser_toolset.TABS
     if tabs and not result.get("is_error") and kinds != ["browser_state"]:
         raise Refusal(f"{site}: {call['name']} must be answered by exactly one `browser_state`")
 

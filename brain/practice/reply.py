@@ -8,7 +8,7 @@ import msgspec
 from brain.practice.answer import Answer
 from brain.practice.blocks import Block, signature_of
 from brain.practice.request import CHARACTERS_PER_TOKEN, Conversation
-from brain.tools.toolsets import FAMILY
+from carpal.browser_toolset import FAMILY
 
 MODEL = "practice"
 """The model every answer names, whatever was asked for: a log must not say Claude spoke."""

@@ -12,7 +12,7 @@ import msgspec
 from brain.practice.blocks import Block, CacheControl, ToolName, check_block, text_of
 from brain.practice.pairing import Message, Turn, to_turns
 from brain.practice.refusal import Refusal, misfit
-from brain.tools import toolsets
+from carpal import browser_toolset
 
 CHARACTERS_PER_TOKEN = 4
 BREAKPOINTS_MAX = 4
@@ -201,7 +201,7 @@ def _check_tools(tools: list[dict[str, Any]]) -> tuple[frozenset[str], frozenset
                 raise misfit(error, f"tools.{index}.custom") from None
             if checked.input_schema.get("type") != "object":
                 raise Refusal(f"tools.{index}.custom.input_schema.type: Input should be 'object'")
-        elif kind == toolsets.BROWSER:
+        elif kind == browser_toolset.TOOLSET:
             members |= _members(tool, f"tools.{index}.{kind}")
             continue
         elif _TOOLSETS in str(kind):
@@ -218,9 +218,9 @@ def _check_tools(tools: list[dict[str, Any]]) -> tuple[frozenset[str], frozenset
 def _members(tool: dict[str, Any], site: str) -> set[str]:
     configs = tool.get("configs") or {}
     for name, config in configs.items():
-        if name not in toolsets.MEMBERS or not isinstance(config, dict):
+        if name not in browser_toolset.MEMBERS or not isinstance(config, dict):
             raise Refusal(f"{site}.configs.{name}: Extra inputs are not permitted")
-    on = {name: name not in toolsets.OFF for name in toolsets.MEMBERS}
+    on = {name: name not in browser_toolset.OFF for name in browser_toolset.MEMBERS}
     on |= {name: bool(config.get("enabled", on[name])) for name, config in configs.items()}
     return {name for name, is_on in on.items() if is_on}
 

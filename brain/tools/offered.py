@@ -18,6 +18,7 @@ from brain.tools import own as own_tools
 from brain.tools import toolsets
 from brain.tools.names import tool_name
 from brain.tools.own import PREFIX
+from carpal import browser_toolset
 from carpal.agent import OWN_HAND
 from carpal.status import Reason
 from carpal.v1 import hand_pb2
@@ -217,7 +218,7 @@ def context_tools(hand: str, info: hand_pb2.HandTypeInfo) -> Json:
     INVALID_FIELD when the type is no good.
     """
     told = {"hand": hand, "type": info.type, "tools": tools_of(info)}
-    if toolsets.BROWSER in info.capabilities:
-        told["toolset"] = toolsets.BROWSER
+    if browser_toolset.TOOLSET in info.capabilities:
+        told["toolset"] = browser_toolset.TOOLSET
     forbidden = forbidden_of(info)
     return told | ({"forbidden": forbidden} if forbidden else {})

@@ -12,31 +12,13 @@ from typing import Any
 
 from brain.session.transcript import Transcript
 from brain.tools.names import tool_name
+from carpal import browser_toolset
+from carpal.browser_toolset import FAMILY, MEMBERS, OFF, PICTURES, TABS, TOOLSET
 
 Json = dict[str, Any]
 
-BROWSER = "browser_toolset_20260801"
 FEATURE = "tool:browser_toolset"
 """As a provider's lack of it is known: `brain/models/features.py`."""
-FAMILY = "browser"
-OFF = frozenset({"file_upload", "javascript_exec", "read_console", "read_network"})
-"""Members that the API leaves out unless they are turned on."""
-TABS = frozenset({"new_tab", "list_tabs", "switch_tab", "close_tab"})
-"""Members whose whole answer is the state of the browser."""
-_PICTURES = frozenset({"screenshot", "zoom"})
-MEMBERS = (
-    OFF
-    | TABS
-    | _PICTURES
-    | {
-        *("navigate", "left_click", "right_click", "middle_click", "double_click", "triple_click"),
-        *("hover", "left_click_drag", "left_mouse_down", "left_mouse_up", "mouse_move", "scroll"),
-        *("scroll_to", "type", "key", "hold_key", "form_input", "read_page", "find"),
-        *("get_page_text", "wait"),
-    }
-)
-_BEGINS = "[browser_state"
-"""Of the line about the browser, however it goes on: of a hand's text the last such line counts."""
 _LINE_MAX, _TEXT_MAX, _TABS_MAX, _CHANGES_MAX = 64 * 1024, 4096, 100, 100
 """Characters of the line and of each text in it, and entries of its lists."""
 _TAB: Mapping[str, type] = {"tab_id": str, "title": str, "url": str, "active": bool}
@@ -57,7 +39,7 @@ def of_hand(transcript: Transcript, hand: str) -> str:
 
 def is_off(transcript: Transcript, hand: str, tool: str) -> bool:
     """The hand's config does not turn that member on: it is offered to no model."""
-    if of_hand(transcript, hand) != BROWSER or tool not in OFF:
+    if of_hand(transcript, hand) != TOOLSET or tool not in OFF:
         return False
     config = (transcript.hand_specs.get(hand) or {}).get("config")
     allowed = config.get("allow") if isinstance(config, dict) else None
@@ -71,7 +53,7 @@ def hand_of(transcript: Transcript) -> str:
     lacks = transcript.models.lacks(transcript.models.choice(transcript.agent))
     if FEATURE in lacks:
         return ""
-    hands = (hand for hand in transcript.hand_specs if of_hand(transcript, hand) == BROWSER)
+    hands = (hand for hand in transcript.hand_specs if of_hand(transcript, hand) == TOOLSET)
     return next(hands, "")
 
 
@@ -103,7 +85,7 @@ def _entry(on: set[str]) -> Json:
         for member in sorted(MEMBERS)
         if (member in on) == (member in OFF)
     }
-    return {"type": BROWSER, **({"configs": configs} if configs else {})}
+    return {"type": TOOLSET, **({"configs": configs} if configs else {})}
 
 
 def _message(message: Json, names: Mapping[str, str], uses: dict[str, str]) -> Json:
@@ -131,7 +113,7 @@ def _result(block: Json, member: str) -> Json:
     if member in TABS:
         # What says nothing of the tabs any more, as one that was cut, is no result of such a call.
         return {**block, "content": [state]} if state else {**block, "is_error": True}
-    if member in _PICTURES and any(each["type"] == "image" for each in shown):
+    if member in PICTURES and any(each["type"] == "image" for each in shown):
         shown = [each for each in shown if not _stands_for_picture(each)]
     return {**block, "content": [*shown, *([state] if state else [])]}
 
@@ -146,7 +128,8 @@ def _parted(content: list[Json]) -> tuple[list[Json], Json | None]:
             continue
         lines = block["text"].split("\n")
         # A page may say such lines; the hand's own is after them, whatever comes behind that.
-        at = next((n for n in reversed(range(len(lines))) if lines[n].startswith(_BEGINS)), None)
+        own = [n for n, each in enumerate(lines) if each.startswith(browser_toolset.BEGINS)]
+        at = own[-1] if own else None
         if at is not None and (found := _state(lines[at])):
             state = found
             del lines[at]
@@ -157,11 +140,10 @@ def _parted(content: list[Json]) -> tuple[list[Json], Json | None]:
 
 def _state(line: str) -> Json | None:
     """The API's block, of the keys that it knows; None for a line that is none, or too large."""
-    begins = f"{_BEGINS} "
-    if len(line) > _LINE_MAX or not (line.startswith(begins) and line.endswith("]")):
+    if len(line) > _LINE_MAX or (said_of_it := browser_toolset.told(line)) is None:
         return None
     try:
-        told = json.loads(line[len(begins) : -1])
+        told = json.loads(said_of_it)
     except (ValueError, RecursionError):
         return None
     said = told.get("tabs") if isinstance(told, dict) else None

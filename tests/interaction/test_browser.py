@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from brain.tools.toolsets import BROWSER
+from carpal.browser_toolset import TOOLSET
 from tests.hands.browser.parts import needs_browser
 from tests.hands.browser.site import site
 from tests.interaction.play import session
@@ -39,7 +39,7 @@ async def test_a_model_uses_a_browser_hand_by_the_toolset_that_it_knows(tmp_path
     assert "any more" in results[2]
     assert 'textbox "Name"' in results[3]
     body = asked[-1]["body"]
-    assert [tool["type"] for tool in body["tools"] if "type" in tool] == [BROWSER]
+    assert [tool["type"] for tool in body["tools"] if "type" in tool] == [TOOLSET]
     blocks = [block for message in body["messages"] for block in message["content"]]
     uses = [block for block in blocks if block["type"] == "tool_use"]
     assert [(use["name"], use["toolset_name"]) for use in uses] == [

@@ -13,6 +13,7 @@ from brain.models.features import named
 from brain.practice.request import read_messages
 from brain.tools import toolsets
 from brain.tools.offered import no_tool, offered, permitted
+from carpal import browser_toolset
 from tests.brain.logs import AGENT, LOG_TOOLS, Log
 
 STATE = {"tabs": [{"tab_id": "t1", "title": "A", "url": "http://a/", "active": True}]}
@@ -24,10 +25,10 @@ PICTURE: dict[str, Any] = {
 }
 
 
-def told(hand: str, toolset: str = toolsets.BROWSER) -> dict[str, Any]:
+def told(hand: str, toolset: str = browser_toolset.TOOLSET) -> dict[str, Any]:
     members = [
         {"name": name, "description": name, "input_schema": {"type": "object"}}
-        for name in sorted(toolsets.MEMBERS)
+        for name in sorted(browser_toolset.MEMBERS)
     ]
     return {"hand": hand, "type": "browser", "tools": members, "toolset": toolset}
 
@@ -69,7 +70,7 @@ def used(log: Log, name: str, text: str, hand: str = "web", **more: Any) -> dict
 
 def test_the_hands_tools_are_one_entry_with_what_is_not_as_the_api_has_it() -> None:
     log = browsing()
-    assert set(toolsets.MEMBERS) == set(BetaBrowserMemberName.__args__)  # type: ignore[attr-defined]
+    assert set(browser_toolset.MEMBERS) == set(BetaBrowserMemberName.__args__)  # type: ignore[attr-defined]
     tools = request(log)["tools"]
     (entry,) = [tool for tool in tools if "type" in tool]
     assert {key: entry[key] for key in entry if key != "cache_control"} == {
@@ -87,7 +88,7 @@ def test_the_hands_tools_are_one_entry_with_what_is_not_as_the_api_has_it() -> N
 def test_what_the_hands_config_does_not_allow_is_offered_to_no_model() -> None:
     log = browsing()
     names = {tool["name"] for tool in offered(log.transcript)}
-    assert not names & toolsets.OFF
+    assert not names & browser_toolset.OFF
     assert "there is no tool" in str(no_tool(log.transcript, "javascript_exec"))
     log = browsing(config={"allow": ["javascript_exec"]})
     assert "javascript_exec" in {tool["name"] for tool in offered(log.transcript)}
