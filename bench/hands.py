@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import hands_mcp
-from bench.daemons import resident_kb
+from bench import hands_killed, hands_mcp
+from bench.daemons import name, resident_kb
 from bench.hands_browser import browsers
 from bench.hands_emulator import ticks_per_s
 from bench.in_turns import in_turns, timed
 from hands.builtin.browser import BrowserType
 from hands.builtin.container import ContainerType
+from hands.builtin.mcp import McpType
 from hands.builtin.plugin import PluginType
 from hands.builtin.process import ProcessType
 from hands.contract import HandType
@@ -31,7 +32,6 @@ from hands.folder_blobs import FolderBlobs
 from tests.engine import engine
 from tests.hands.place import Place, open_place
 from tests.images import SHELL, add_shell
-from tests.leftovers import orphans
 
 _HARDENED: dict[str, Any] = {
     "network_mode": "none",
@@ -72,6 +72,7 @@ async def measure(folder: Path, size: Size) -> dict[str, float]:
             "container": ContainerType(docker.url),
             "emulator": PluginType("emulator", "hands.emulator.hand:Emulator"),
             "browser": BrowserType(),
+            "mcp": McpType(),
         }
         process = ProcessType(sandbox="required")
         most = size.many + 8
@@ -85,9 +86,11 @@ async def measure(folder: Path, size: Size) -> dict[str, float]:
             figures |= await browsers(place, size.hands // 2)
             figures["endless_output_mb"] = await _endless(place, size)
             figures["fifty_hands_p99_over_p50"] = await _many(place, size)
-            figures["mcp_call_vs_direct"] = await _mcp(folder.parent / "mcp", size)
-            left = [*orphans(folder), *(f"container {each}" for each in docker.containers())]
-    print("\n".join(left) or "nothing is left", flush=True)
+            linked = folder.parent / "mcp"
+            figures["mcp_call_vs_direct"] = await _mcp(linked, size)
+            await hands_killed.killed(place, folder)
+            left = await hands_killed.left([folder, linked / name(0)], docker)
+    _say("\n".join(left) or "nothing is left")
     figures["leftovers"] = len(left)
     return figures
 
@@ -147,8 +150,9 @@ async def _containers(place: Place, client: Any, size: Size) -> dict[str, float]
 
 async def _mcp(folder: Path, size: Size) -> float:
     await asyncio.to_thread(folder.mkdir)
-    ours, direct = await hands_mcp.measure(folder, size.calls)
+    ours, direct, whole = await hands_mcp.measure(folder, size.calls)
     _say(f"a call of an MCP hand, by brain and link, {ours:.1f} ms, of its server {direct:.1f} ms")
+    _say(f"the same with its result in a log and acknowledged {whole:.1f} ms")
     return ours / direct
 
 

@@ -3,6 +3,10 @@
 The hand is of a daemon in a process of its own, over a link to the brain's end in this one, journal
 on; its server is in the sandbox, with the client. The direct one has its client here. Both are the
 server of times that others wrote. They take turns.
+
+Each ends when who asked has the answer: so nothing is appended to a log on either side. A brain
+does that with every result, of whichever hand, before the model sees it, and then acknowledges it;
+what a call takes with both is told beside it. In the figure results are acknowledged between calls.
 """
 
 import json
@@ -24,8 +28,9 @@ _LINKED = 60.0
 """Seconds for the daemon to be linked."""
 
 
-async def measure(folder: Path, calls: int) -> tuple[float, float]:
-    """Milliseconds at the median: through brain, link and hand, and directly."""
+async def measure(folder: Path, calls: int) -> tuple[float, float, float]:
+    """Milliseconds at the median: through brain, link and hand, directly, and as the first with the
+    result appended to a log and acknowledged."""
     program, *arguments = mcp_servers.command("time")
     pki, files = identities(folder)
     pki.issue(Role.DAEMON, name(0), directory=identity(folder, 0))
@@ -49,6 +54,16 @@ async def measure(folder: Path, calls: int) -> tuple[float, float]:
             if (await client.call_tool(_TOOL, _GIVEN)).is_error:
                 raise RuntimeError("the server failed")
 
-        ours, theirs = await in_turns(calls, hand, direct)
+        async def settle() -> None:
+            await brain.acknowledge(name(0))
+
+        async def logged() -> hand_pb2.Result:
+            result = await hand()
+            await brain.append(result)
+            await settle()
+            return result
+
+        await brain.begin_log()
+        ours, _, theirs, whole = await in_turns(calls, hand, settle, direct, logged)
         await brain.release(name(0))
-    return ours, theirs
+    return ours, theirs, whole

@@ -1,6 +1,7 @@
 """The brain's end of links, as a brain has it, in the process that measures; on a real sessiond."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
@@ -29,7 +30,13 @@ from carpal.ids import new_id
 from carpal.revocations import Revocations
 from carpal.server import serve
 from carpal.tls import IdentityFiles, server_credentials
-from carpal.v1 import hand_pb2, orchestrator_pb2_grpc, session_pb2_grpc
+from carpal.v1 import (
+    hand_pb2,
+    orchestrator_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
+    types_pb2,
+)
 from tests.pki import Pki
 
 _INPUT = b'{"text": "' + PAYLOAD.encode() + b'"}'
@@ -40,11 +47,15 @@ _DRIVER = hand_pb2.Driver(session_id="bench", epoch=1, workspace="default")
 class LinkBrain:
     """Daemons link to it; it executes on their hands."""
 
-    def __init__(self, fleet: Fleet, address: str, uri: str) -> None:
+    def __init__(
+        self, fleet: Fleet, address: str, uri: str, sessions: "session_pb2_grpc.SessionAsyncStub"
+    ) -> None:
         self.fleet = fleet
         self.address = address
         self._uri = uri
+        self._sessions = sessions
         self._hands: dict[str, str] = {}
+        self._unacknowledged: list[str] = []
 
     async def linked(self, count: int, seconds: float, first: int = 0) -> int:
         """How many of so many daemons are linked, once all are or after so long."""
@@ -78,12 +89,37 @@ class LinkBrain:
     async def call(self, daemon: str, tool: str, given: bytes) -> hand_pb2.Result:
         """One call's result."""
         request = self._request(daemon, tool, given)
+        self._unacknowledged.append(request.call_id)
         async with aclosing(self._line(daemon).call("execute", request)) as answers:
             async for answer in answers:
                 if answer.HasField("result"):
                     result: hand_pb2.Result = answer.result
                     return result
         raise RuntimeError("the call ended without a result")
+
+    async def begin_log(self) -> None:
+        """The session whose log `append` adds to."""
+        await self._sessions.CreateSession(
+            session_pb2.CreateSessionRequest(session_id=_DRIVER.session_id, workspace="default")
+        )
+
+    async def append(self, result: hand_pb2.Result) -> None:
+        """Put as much into the log as a brain puts there of a result."""
+        data = json.dumps({"content": [{"type": "text", "text": result.content}]}).encode()
+        event = types_pb2.NewEvent(id=new_id("sevt"), type="user.message", data=data)
+        await self._sessions.EmitEvent(
+            session_pb2.EmitEventRequest(session_id=_DRIVER.session_id, event=event)
+        )
+
+    async def acknowledge(self, daemon: str) -> None:
+        """Say of all results so far that the log has them."""
+        request = hand_pb2.AcknowledgeRequest(
+            driver=_DRIVER, hand_id=self._hands[daemon], call_ids=self._unacknowledged
+        )
+        self._unacknowledged = []
+        async with aclosing(self._line(daemon).call("acknowledge", request)) as answers:
+            async for _ in answers:
+                pass
 
     async def release(self, daemon: str) -> None:
         """End its hand."""
@@ -171,7 +207,7 @@ async def link_brain(folder: Path, files: IdentityFiles) -> AsyncIterator[LinkBr
                     group.create_task(directory.follow_daemons()),
                     group.create_task(directory.follow_brains(fleet.links.tell_brains)),
                 ]
-                yield LinkBrain(fleet, server.address, me.uri)
+                yield LinkBrain(fleet, server.address, me.uri, sessions)
                 fleet.links.end(None)
                 for task in working:
                     task.cancel()
