@@ -7,7 +7,6 @@ a namespace, and what runs in the hand may listen there in its place.
 """
 
 import asyncio
-import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
@@ -85,6 +84,8 @@ class SupervisedHand:
         self.forwarder: Forwarder | None = None
         """Its way out, which ends with this connection."""
         self._held = hello.calls
+        self._forgettable: list[str] = []
+        """Calls whose results the supervisor may forget, and was not told so yet."""
         self._answers = hello.answers
         self._left: dict[str, asyncio.Future[str]] = {}
         """Of each tunnel, set once all of it is over: to a problem, if there was one."""
@@ -171,8 +172,9 @@ class SupervisedHand:
 
     async def acknowledge(self, call_id: str) -> None:
         """The supervisor may forget the result. Who waits for the result comes first."""
-        loop = asyncio.get_running_loop()
-        loop.call_later(_NOT_AT_ONCE, functools.partial(self._say, op="forget", call_id=call_id))
+        self._forgettable.append(call_id)
+        if len(self._forgettable) == 1:
+            asyncio.get_running_loop().call_later(_NOT_AT_ONCE, self._say)
 
     async def place(self, placing: Placing, data: AsyncIterator[bytes]) -> str:
         """Put something into the workspace. A repository's host may be reached meanwhile."""
@@ -241,9 +243,13 @@ class SupervisedHand:
             self._writer.transport.abort()
 
     def _say(self, **message: Any) -> None:
+        """Say it, after what it may forget: who asks for that again gets the same answer always."""
+        said = [{"op": "forget", "call_id": call_id} for call_id in self._forgettable]
+        self._forgettable.clear()
+        said += [message] if message else []
         # To a lost hand this says nothing; whoever waits learns of the loss.
-        if not self._writer.is_closing():
-            self._writer.write(supervisor_socket.framed(message))
+        if said and not self._writer.is_closing():
+            self._writer.write(b"".join(map(supervisor_socket.framed, said)))
 
     async def _read(self) -> None:
         reason = "its supervisor died"

@@ -73,6 +73,9 @@ class Place:
 class Call:
     """A call the supervisor holds: waiting, running, or finished with `result` set."""
 
+    untold = 0.0
+    """Seconds for which nobody need know its process: over before that, it is not told."""
+
     def __init__(
         self, place: Place, call_id: str, tool: str, given: Mapping[str, Any], limit: float
     ) -> None:

@@ -61,6 +61,8 @@ class Supervisor:
         """Waiting, running, or finished and not forgotten; in order."""
         self._lingering: list[Call] = []
         self._current: Call | None = None
+        self._tell_at = NEVER
+        """When the daemon is told that the current call runs."""
         self._watch = crowd.Watch([])
         self._connection: Connection | None = None
         self._ending = ""
@@ -123,7 +125,7 @@ class Supervisor:
         calls = [*self._lingering, *([self._current] if self._current else [])]
         due = min((call.due() for call in calls), default=NEVER)
         if self._current:
-            due = min(due, self._watch.due)
+            due = min(due, self._watch.due, self._tell_at)
         due = min(due, self._entrances.due())
         if self._relaying:
             due = min(due, self._relaying.due())
@@ -143,6 +145,8 @@ class Supervisor:
         if self._current:
             if now >= self._watch.due:
                 self._note_killed(self._current, self._watch.look(now))
+            if now >= self._tell_at:
+                self._tell_started(self._current)
             self._current.tick(now)
             self._settle(self._current)
         while self._current is None and (waiting := self._next()):
@@ -168,8 +172,14 @@ class Supervisor:
             self._make_room(call)
             call.begin()
             point("supervisor.call.started")
-            self._emit(_started(call))
+            self._tell_at = time.monotonic() + call.untold
+            if not call.untold:
+                self._tell_started(call)
         self._settle(call)
+
+    def _tell_started(self, call: Call) -> None:
+        self._tell_at = NEVER
+        self._emit(_started(call))
 
     def _make_room(self, call: Call) -> None:
         roots = [c.root for c in self._lingering if c.root]
@@ -186,7 +196,7 @@ class Supervisor:
         if call.result is None:
             return
         if self._current is call:
-            self._current = None
+            self._current, self._tell_at = None, NEVER
         others = [c.root.pid for c in self._lingering if c.root]
         if others:
             call.result["background"] += len(tree.descendants(*others))
