@@ -8,7 +8,7 @@ import click
 
 from carpal.errors import CarpalError, invalid, refuse
 from carpal.operator.asking import POSITION_MAX, events_of, get_session, run
-from carpal.operator.attached import RESULTS, Attached, attached
+from carpal.operator.attachment_rows import RESULTS, Attached, attached
 from carpal.operator.connection import Found, Operator, operator_options
 from carpal.operator.files_out import content, new_folder
 from carpal.operator.outcome import DONE

@@ -5,7 +5,7 @@ from datetime import UTC, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from carpal.operator.attached import Attached
+from carpal.operator.attachment_rows import Attached
 from carpal.operator.events import data_of, object_in, printable, rfc3339
 from carpal.operator.waiting import Asked
 from carpal.v1 import types_pb2

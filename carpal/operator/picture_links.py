@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from carpal.errors import CarpalError
-from carpal.operator.attached import Attached
+from carpal.operator.attachment_rows import Attached
 from carpal.operator.connection import Operator
 from carpal.operator.files_out import verified
 from carpal.operator.screen import notice

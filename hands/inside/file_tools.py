@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hands.inside import editor, files, find, memory, pictures
+from hands.inside import editor, files, find, memory, read_picture
 from hands.inside.beneath import Workspace
 from hands.inside.history import KEPT
 
@@ -25,7 +25,7 @@ def run(tool: str, workspace: Workspace, folder: Path, given: Mapping[str, Any])
     Raises ToolError.
     """
     if tool == "read":
-        picture = pictures.read(workspace, given, folder / KEPT)
+        picture = read_picture.read(workspace, given, folder / KEPT)
         if picture is not None:
             return picture
     return FILE_TOOLS[tool](workspace, given)

@@ -34,7 +34,7 @@ from hands.hints import signature
 from hands.inside.output import Capture
 from hands.plugins.hosted import Hosted
 from hands.plugins.loading import brief, kind_of, load
-from hands.plugins.views import Views
+from hands.plugins.screen_server import ScreenServer
 
 PROVISION = ".provision"
 """The call that makes the hand; no tool has such a name."""
@@ -76,7 +76,7 @@ class Host:
         self._own = own
         self._asked: asyncio.Queue[Answer] = asyncio.Queue()
         self._hand: HandType | None = None
-        self._views: Views | None = None
+        self._screen: ScreenServer | None = None
         self._calls = asyncio.Lock()
         """Held while a call runs: what a person does waits for it."""
         self._main = threading.get_ident()
@@ -102,13 +102,13 @@ class Host:
             if message["op"] == "release":
                 await self._release()
                 return
-            if self._views is not None:
-                await self._views.end_control()
+            if self._screen is not None:
+                await self._screen.end_control()
             async with self._calls:
                 answer = await self._answer(message)
             if message["tool"] == PROVISION and answer["outcome"] == "ok":
-                self._views = Views(self._hand, self._calls)
-                await self._views.open(self._own or self._folder.parent)
+                self._screen = ScreenServer(self._hand, self._calls)
+                await self._screen.open(self._own or self._folder.parent)
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
             self._say({"call_id": message["call_id"], **answer})
@@ -179,8 +179,8 @@ class Host:
         return await self._task
 
     async def _release(self) -> None:
-        if self._views is not None:
-            await self._views.close()
+        if self._screen is not None:
+            await self._screen.close()
         method = getattr(self._hand, "release", None)
         if method is not None:
             await self._run(method)

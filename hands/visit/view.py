@@ -18,9 +18,9 @@ from hands import controls
 from hands.inside import view_frames
 from hands.visit import terminal
 from hands.visit.entering import Visit, Way, entered
-from hands.visit.opening import leading
-from hands.visit.page import serving
-from hands.visit.screen import Screen, picture
+from hands.visit.view_opening import leading
+from hands.visit.view_page import serving
+from hands.visit.view_state import Screen, picture
 
 _EVENTS_MAX = 64
 """Events that wait to be sent; then moves of the pointer are left out, and the rest waits."""

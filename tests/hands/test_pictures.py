@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from carpal.v1 import hand_pb2 as pb
-from hands.inside import pictures
+from hands.inside import read_picture
 from hands.pictures import header
 from tests.hands.life.test_mounts import Kept
 from tests.hands.place import Place, open_place, until
@@ -67,7 +67,7 @@ async def test_a_picture_that_is_read_is_attached_and_a_text_stands_for_it_h46(
     ],
 )
 def test_pictures_are_told_by_how_they_begin(beginning: bytes, kind: str) -> None:
-    assert pictures.media_type(beginning[:12]) == kind
+    assert read_picture.media_type(beginning[:12]) == kind
 
 
 async def test_a_picture_that_the_store_does_not_take_is_left_out_and_the_text_says_so_h46(
@@ -89,7 +89,7 @@ async def test_a_picture_that_the_store_does_not_take_is_left_out_and_the_text_s
 async def test_a_picture_too_large_to_leave_says_what_to_do(kept: tuple[Place, Kept]) -> None:
     place, blobs = kept
     hand = await place.hand()
-    await put(place, hand, "shot.png", png() + bytes(pictures.BYTES_MAX))
+    await put(place, hand, "shot.png", png() + bytes(read_picture.BYTES_MAX))
     result = await place.run(hand, "read", file_path="shot.png")
     assert result.outcome == pb.OUTCOME_ERROR
     assert "make it smaller" in result.content

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpal.operator.attached import Attached, attached
+from carpal.operator.attachment_rows import Attached, attached
 from carpal.v1 import session_pb2, types_pb2
 from tests.command import Command
 from tests.operator.real import SESSION, create, events_of, lines, real_sessiond

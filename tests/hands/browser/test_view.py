@@ -4,10 +4,10 @@ from pathlib import Path
 
 from hands import controls
 from hands.inside import view_frames
-from hands.visit import screen
+from hands.visit import view_state as screen
 from tests.hands.browser.parts import needs_browser
 from tests.hands.browser.place import browsing
-from tests.hands.plugins.test_views import person
+from tests.hands.plugins.test_screen_server import person
 
 pytestmark = needs_browser
 

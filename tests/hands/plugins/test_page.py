@@ -13,11 +13,11 @@ from hands.conformance.changes import CHANGES
 from hands.conformance.suite import CHECKS
 from hands.controls import Key
 from hands.inside import view_frames
-from hands.visit import screen
+from hands.visit import view_state as screen
 from tests.command import ROOT, Command
 from tests.hands.hand_server import Least, serving
 from tests.hands.plugins.found import installed
-from tests.hands.plugins.test_views import person
+from tests.hands.plugins.test_screen_server import person
 from tests.hands.plugins.written import Plugins, probe
 from tests.reader import Reader
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hands import controls
 from hands.inside import view_frames as frames
-from hands.visit import screen
+from hands.visit import view_state as screen
 from tests.png import png
 
 ALL = (frames.PNG, frames.JPEG, frames.SEEN, frames.EVENT)

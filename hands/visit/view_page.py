@@ -22,12 +22,12 @@ from carpal.errors import CarpalError, invalid, refuse
 from carpal.status import Reason
 from hands import controls
 from hands.local.http import HEAD_MAX, Answer, Handler, Malformed, Request, answer, read
-from hands.visit.screen import Screen
+from hands.visit.view_state import Screen
 
 log = logging.getLogger(__name__)
 
 _HOST = "127.0.0.1"
-_FILE = Path(__file__).with_name("page.html")
+_FILE = Path(__file__).with_name("view_page.html")
 _KEY = "x-carpal-key"
 _LIMIT = 5.0
 """Seconds for a request to come, and for an answer to be taken."""

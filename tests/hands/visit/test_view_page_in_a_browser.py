@@ -9,9 +9,9 @@ from playwright.async_api import Browser, Page, async_playwright
 from hands import controls
 from hands.builtin.browser import PROGRAM
 from hands.inside import view_frames
-from hands.visit.page import serving
-from hands.visit.screen import picture
-from tests.hands.visit.test_page import Watched
+from hands.visit.view_page import serving
+from hands.visit.view_state import picture
+from tests.hands.visit.test_view_page import Watched
 from tests.pace import SCALE
 from tests.png import png
 

@@ -8,8 +8,8 @@ import pytest
 
 from hands import controls
 from hands.inside import view_frames
-from hands.visit.page import serving
-from hands.visit.screen import Screen, picture
+from hands.visit.view_page import serving
+from hands.visit.view_state import Screen, picture
 from tests.png import png
 from tests.watcher import HOST, Watcher
 

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 from playwright.async_api import async_playwright
 
 from hands.builtin.browser import PROGRAM
-from hands.visit.opening import leading
-from hands.visit.page import serving
-from tests.hands.visit.test_page import Watched
+from hands.visit.view_opening import leading
+from hands.visit.view_page import serving
+from tests.hands.visit.test_view_page import Watched
 
 
 def test_a_file_that_only_its_owner_reads_leads_there_and_is_gone_afterwards() -> None:
@@ -30,7 +30,7 @@ def test_the_browsers_command_line_has_no_secret(tmp_path: Path) -> None:
     browser.write_text(f'#!/bin/sh\nprintf "%s" "$*" > {tmp_path}/seen\n')
     browser.chmod(0o700)
     code = (
-        "import webbrowser\nfrom hands.visit.opening import leading\n"
+        "import webbrowser\nfrom hands.visit.view_opening import leading\n"
         "with leading('http://127.0.0.1:9/#a-secret') as url:\n    webbrowser.open(url)\n"
     )
     environ = {**os.environ, "BROWSER": f"{browser} %s"}

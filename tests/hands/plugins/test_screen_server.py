@@ -12,7 +12,7 @@ from hands import controls
 from hands.contract import Bytes, Entrance, Inside, Left
 from hands.inside import person_view
 from hands.inside import view_frames as frames
-from hands.plugins import asked, views
+from hands.plugins import asked, screen_server
 from tests.hands.place import PATIENCE, Place
 from tests.hands.plugins.written import Plugins
 
@@ -249,9 +249,9 @@ class Lamp:
 
 
 @asynccontextmanager
-async def showing(lamp: Lamp, folder: Path) -> AsyncIterator[views.Views]:
+async def showing(lamp: Lamp, folder: Path) -> AsyncIterator[screen_server.ScreenServer]:
     """Its screen, in this folder."""
-    them = views.Views(lamp, asyncio.Lock())
+    them = screen_server.ScreenServer(lamp, asyncio.Lock())
     await them.open(folder)
     try:
         yield them
@@ -262,7 +262,7 @@ async def showing(lamp: Lamp, folder: Path) -> AsyncIterator[views.Views]:
 async def test_who_says_nothing_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(views, "_FIRST", 0.2)
+    monkeypatch.setattr(screen_server, "_FIRST", 0.2)
     async with showing(Lamp(), tmp_path):
         reader, writer = await at_the_screen(tmp_path)
         async with asyncio.timeout(PATIENCE):
@@ -273,7 +273,7 @@ async def test_who_says_nothing_is_not_waited_for(
 async def test_who_opens_ever_more_connections_is_let_into_a_bounded_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(views, "_PEOPLE_MAX", 3)
+    monkeypatch.setattr(screen_server, "_PEOPLE_MAX", 3)
     async with showing(Lamp(), tmp_path):
         there = [await at_the_screen(tmp_path) for _ in range(3)]
         reader, writer = await at_the_screen(tmp_path)
@@ -295,7 +295,7 @@ async def pressing(folder: Path, *names: str) -> asyncio.StreamWriter:
 async def test_a_screen_that_does_not_let_go_holds_up_the_next_call_for_a_bounded_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(views, "LETTING_GO", 0.3)
+    monkeypatch.setattr(screen_server, "LETTING_GO", 0.3)
     lamp = Lamp()
     async with showing(lamp, tmp_path) as them, asyncio.timeout(PATIENCE):
         writer = await pressing(tmp_path, *"abcdef")

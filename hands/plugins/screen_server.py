@@ -36,7 +36,7 @@ _WORDS_MAX = 1000
 _LETTERS = {media_type: letter for letter, media_type in view_frames.PICTURES.items()}
 
 
-class Views:
+class ScreenServer:
     """Of one hand. All of it is on the loop on which the hand's calls run."""
 
     def __init__(self, hand: Any, calls: asyncio.Lock) -> None:
