@@ -134,10 +134,15 @@ def check(  # noqa: PLR0917 - click passes each by name
 
 def _named(type_name: str, config_file: Path | None) -> Path | None:
     """The socket by which this machine's daemon has a type; None where none is named for it."""
-    path = settings_of(None, config_file).sockets.get(type_name)
     from hands.conformance.subject import socket_of
+    from hands.local import beside
 
-    return path and socket_of(f"unix://{path}")
+    settings = settings_of(None, config_file)
+    path = settings.sockets.get(type_name)
+    if path is None:
+        return None
+    beside.not_given_out(settings.state_dir, type_name)
+    return socket_of(f"unix://{path}")
 
 
 def _say(verdict: "Verdict") -> None:

@@ -15,8 +15,12 @@ def check(state: Path, name: str, kind: HandType) -> None:
     Two that choose for themselves would give one phone to two, and reset it under a session.
     UNAVAILABLE; also when that daemon does not say which units it has.
     """
-    if having_units(kind) is None:
-        return
+    if having_units(kind) is not None:
+        not_given_out(state, name)
+
+
+def not_given_out(state: Path, name: str) -> None:
+    """The same, of a type of which only its name is known."""
     folder = HandFiles(state).folder
     try:
         if not answers(folder):

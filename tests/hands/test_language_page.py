@@ -39,7 +39,21 @@ def snippets(language: str) -> list[str]:
 
 
 def test_each_snippet_of_the_page_is_known_to_these_tests() -> None:
-    languages = ["sh", "js", "sh", "sh", "sh", "text", "toml", "sh", "ini", "toml", "sh", "json"]
+    languages = [
+        "sh",
+        "js",
+        "sh",
+        "sh",
+        "sh",
+        "text",
+        "toml",
+        "sh",
+        "yaml",
+        "ini",
+        "toml",
+        "sh",
+        "json",
+    ]
     assert [each for each, _ in SNIPPETS] == languages
 
 
@@ -102,21 +116,12 @@ async def test_the_server_that_is_shown_whole_is_called_passes_and_keeps_its_tim
             assert await place.release(hand)
 
 
-COUNTS = """
-match: Count to three.
-turns:
-  - tools: [{name: count, input: {to: 3}}]
-  - text: That was three.
-"""
-"""What a model makes of the page's task; who has no key is told what the practice model obeys."""
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_an_agent_counts_with_it_as_the_page_says(followed: Followed) -> None:
     reader = followed.reader
     reader.write("hand.toml", followed.line(snippets("toml")[0]))
-    script = reader.write("script.yaml", COUNTS)
+    script = reader.write("script.yaml", snippets("yaml")[0])
     dev, run = snippets("sh")[4].splitlines()
     async with serving(followed):
         process = await asyncio.create_subprocess_exec(
