@@ -6,7 +6,7 @@ server of times that others wrote. They take turns.
 
 Each ends when who asked has the answer: so nothing is appended to a log on either side. A brain
 does that with every result, of whichever hand, before the model sees it, and then acknowledges it;
-what a call takes with both is told beside it. In the figure results are acknowledged between calls.
+what a call takes with both is told beside it.
 """
 
 import json
@@ -54,16 +54,16 @@ async def measure(folder: Path, calls: int) -> tuple[float, float, float]:
             if (await client.call_tool(_TOOL, _GIVEN)).is_error:
                 raise RuntimeError("the server failed")
 
-        async def settle() -> None:
-            await brain.acknowledge(name(0))
-
         async def logged() -> hand_pb2.Result:
             result = await hand()
             await brain.append(result)
-            await settle()
+            await brain.acknowledge(name(0))
             return result
 
+        # Two at a time: what a third warms for one of them it would not warm for the other.
+        ours, theirs = await in_turns(calls, hand, direct)
+        await brain.acknowledge(name(0))
         await brain.begin_log()
-        ours, _, theirs, whole = await in_turns(calls, hand, settle, direct, logged)
+        whole, _ = await in_turns(calls, logged, direct)
         await brain.release(name(0))
     return ours, theirs, whole
