@@ -94,7 +94,7 @@ class Calls:
             tool = listing.tools.get(name)
             if tool is None:
                 raise self._refused(asking, Why.TOOL_DENIED)
-            await self._allowed(asking, tool)
+            await self._allowed(asking, upstream, tool)
             more = [*asking.trace, *_headers(tool, asking.ask)]
             if sending is None:  # a second turn, with a newer credential, is the same sending
                 sending = await self._journal.sending(
@@ -146,11 +146,15 @@ class Calls:
                         use.outcome("refused")
             raise AssertionError  # the second turn returns or raises
 
-    async def _allowed(self, asking: Asking, tool: Tool) -> None:
+    async def _allowed(self, asking: Asking, upstream: Upstream, tool: Tool) -> None:
         """Raises TOOL_DENIED, and APPROVAL_REQUIRED with the digest of what is to be approved."""
         grant, policy, name = asking.grant, asking.policy, str(tool.said["name"])
         verdict = policy.verdict(name)
-        changed = await self._changed(asking, {name: tool.digest})
+        changed: set[str] = set()
+        if upstream.seen.get(name) != tool.digest:
+            changed = await self._changed(asking, {name: tool.digest})
+            if not changed:
+                upstream.seen[name] = tool.digest
         if changed and policy.changed is not Verdict.ALLOW:
             verdict = max(verdict, policy.changed, key=_strictness)
         if verdict is Verdict.DENY:

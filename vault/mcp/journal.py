@@ -29,7 +29,7 @@ class Sending:
             query = "UPDATE mcp_calls SET outcome = ? WHERE mark = ?"
             database.execute(query, (outcome, self._mark))
 
-        self._ledger.begin(change)
+        self._ledger.later(change)
 
     def unsent(self) -> None:
         """Nothing of it left the vault: it may be sent again."""
@@ -38,7 +38,7 @@ class Sending:
             query = "DELETE FROM mcp_calls WHERE mark = ? AND outcome IS NULL"
             database.execute(query, (self._mark,))
 
-        self._ledger.begin(change)
+        self._ledger.later(change)
 
 
 class Journal:

@@ -32,6 +32,8 @@ CREATE TABLE IF NOT EXISTS mcp_tools (
   PRIMARY KEY (session, server, tool)
 ) STRICT;
 """
+LATER = 0.1
+"""Seconds that what nobody waits for may wait: a write of its own would hold up the next call."""
 T = TypeVar("T")
 Write = Callable[[Database], Any]
 
@@ -47,24 +49,38 @@ class Ledger:
         self._executor = executor
         self._waiting: list[tuple[Write, asyncio.Future[Any]]] = []
         self._writing: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     async def write(self, change: Callable[[Database], T]) -> T:
         """What `change` gives, once it is durable. Raises STORE_FULL and VAULT_CORRUPT."""
-        return await self.begin(change)
+        done = self._add(change)
+        self._begin()
+        return await done
 
-    def begin(self, change: Callable[[Database], T]) -> "asyncio.Future[T]":
-        """As `write`, for who does not wait: it is done also when nobody does."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
-        self._waiting.append((change, done))
-        if self._writing is None:
-            self._writing = loop.create_task(self._write())
-        return done
+    def later(self, change: Write) -> None:
+        """Write it with whatever is written next, or soon: nobody waits for it."""
+        self._add(change)
+        if self._timer is None and self._writing is None:
+            self._timer = asyncio.get_running_loop().call_later(LATER, self._begin)
 
     async def close(self) -> None:
-        """Wait until all that was begun is durable."""
+        """Wait until all of it is durable."""
+        if self._waiting:
+            self._begin()
         if self._writing is not None:
             await asyncio.wait({self._writing})
+
+    def _add(self, change: Callable[[Database], T]) -> "asyncio.Future[T]":
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append((change, done))
+        return done
+
+    def _begin(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().create_task(self._write())
 
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()

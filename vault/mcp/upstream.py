@@ -44,6 +44,8 @@ class Upstream:
         self.policy = policy
         self.listing: Listing | None = None
         """Its tools, once they were asked for; None again when it says that they are others."""
+        self.seen: dict[str, str] = {}
+        """Digests of tools that are what they were when the session first saw them."""
         self._guard = guard
         self._lane = lane
         self._target = Target.parse(policy.url)
