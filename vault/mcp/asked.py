@@ -23,7 +23,7 @@ _CALL_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _APPROVAL = re.compile(r"[0-9a-f]{64}")
 _PARAMS = {
     "tools/list": frozenset({"cursor"}),
-    "tools/call": frozenset({"name", "arguments"}),
+    "tools/call": frozenset({"name", "arguments", "inputResponses", "requestState"}),
     "resources/list": frozenset({"cursor"}),
     "resources/templates/list": frozenset({"cursor"}),
     "resources/read": frozenset({"uri"}),
@@ -84,7 +84,10 @@ def read(request: Request) -> Ask:
 
 
 def approval(session: str, server: str, ask: Ask, tool: str) -> str:
-    """What a person approves: this very call, of a tool that is just so, and nothing else."""
+    """What a person approves: this very call, of a tool that is just so, and nothing else.
+
+    What a server asks for in the middle of a call is bound to the same.
+    """
     arguments = json.dumps(ask.params.get("arguments", {}), sort_keys=True, separators=(",", ":"))
     parts = (session, server, ask.call, str(ask.params["name"]), tool, arguments)
     digest = hashlib.sha256(b"carpal/v1/mcp-approval")

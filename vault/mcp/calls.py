@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ from carpal.errors import CarpalError
 from carpal.status import Reason
 from vault.guard.errors import GuardError, Malformed, TimedOut, TooLarge
 from vault.guard.transport import Guard
-from vault.mcp import headers
+from vault.mcp import elicit, headers
 from vault.mcp.asked import CHANGED, Ask, approval
 from vault.mcp.journal import Journal, Sending
 from vault.mcp.listing import Tool
@@ -64,6 +65,8 @@ class Calls:
         self._pins = pins
         self._audit = audit
         self._slots = slots or Slots()
+        self._key = secrets.token_bytes(32)
+        """Marks what servers want back; after a restart such a call is to be made anew."""
         self._upstreams: dict[str, dict[str, tuple[str, Upstream]]] = {}
         """By grant and server, each with the generation of the credential it is used with."""
         self._watching: dict[str, asyncio.Task[None]] = {}
@@ -96,22 +99,33 @@ class Calls:
                 raise self._refused(asking, Why.TOOL_DENIED)
             await self._allowed(asking, upstream, tool)
             more = [*asking.trace, *_headers(tool, asking.ask)]
+            about = _about_call(asking, tool)
+            answered = elicit.answered(asking.ask.params, self._key, about)
+            turn = answered.turn if answered else 0
             if sending is None:  # a second turn, with a newer credential, is the same sending
                 sending = await self._journal.sending(
-                    asking.grant.session, asking.ask.call, asking.policy.name
+                    asking.grant.session, asking.ask.call, asking.policy.name, turn
                 )
             params = {"name": name, "arguments": asking.ask.params.get("arguments", {})}
-            return await upstream.ask(use, "tools/call", params, more=more, progress=progress)
+            params |= answered.params if answered else {}
+            result = await upstream.ask(use, "tools/call", params, more=more, progress=progress)
+            if result.get("resultType", "complete") == "complete":
+                return _result(result)
+            if not (asking.policy.elicitation and asking.ask.modern):
+                raise Refusal(Why.INPUT_REFUSED, "nobody said that there was anyone to ask")
+            return elicit.put(elicit.asked(result), turn, self._key, about)
 
         try:
-            result = await self._used(asking, called)
-            found = _result(result)
+            found = await self._used(asking, called)
         except BaseException as error:
             if sending is not None:
                 _settle(sending, error)
             raise
         assert sending is not None
-        sending.settled("error" if found.get("isError") else "ok")
+        if "inputRequests" in found:
+            sending.settled("asked")
+        else:
+            sending.settled("error" if found.get("isError") else "ok")
         return found
 
     async def other(self, asking: Asking) -> Mapping[str, Any]:
@@ -230,10 +244,13 @@ def _headers(tool: Tool, ask: Ask) -> headers.Headers:
         raise Refusal(Why.NOT_SENDABLE, str(error)) from None
 
 
+def _about_call(asking: Asking, tool: Tool) -> bytes:
+    about = approval(asking.grant.session, asking.policy.url, asking.ask, tool.digest)
+    return about.encode()
+
+
 def _result(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A tool's result. One that asks for something first is none: nobody said that we had it."""
-    if result.get("resultType", "complete") != "complete":
-        raise Refusal(Why.INPUT_REFUSED, str(result.get("resultType"))[:32])
+    """A tool's result."""
     if not isinstance(result.get("content", []), list):
         raise Refusal(Why.SERVER_BROKEN, "no content")
     return {"content": [], **{key: result[key] for key in _KEPT if key in result}}
