@@ -202,7 +202,10 @@ class Dev:
 
     async def _identities(self) -> None:
         """Make the trust domain the first time; later issue anew what is old or missing."""
-        if not (self.state / "vault" / "ca.key").exists():
+        vault = self.state / "vault"
+        if (vault / "ca.key").exists():  # from before there was a seal
+            await self._command("vault", "migrate")
+        if not (vault / "ca.pem").exists() or not (vault / "vault.db").exists():
             named = [flag for name in self.options.brains for flag in ("--brain", name)]
             await self._command("vault", "init", "--operator", OPERATOR, *named)
             return

@@ -29,6 +29,7 @@ from tests.pace import SCALE, times
 from tests.pki import Pki
 from vault import setup
 from vault.files import VaultFiles
+from vault.opened import authority_of
 
 START_SECONDS = times(30, 120) * SCALE
 """How long a process may take to serve; starting Python on a loaded machine is slow. A brain takes
@@ -254,7 +255,7 @@ def _init_ending(state: Path, brains: Iterable[str], left: timedelta) -> None:
     files, now = VaultFiles(state), datetime.now(UTC)
     setup.init(files, DEFAULT_TRUST_DOMAIN, [], lambda: now - timedelta(days=1))
     pki = Pki(state)
-    pki.authority = files.load_authority()
+    pki.authority = authority_of(files)
     selves = [(Role.VAULT, "vault"), (Role.SESSIOND, "sessiond"), (Role.OPERATOR, "operator")]
     for role, name in (*selves, *((Role.BRAIN, name) for name in brains)):
         pki.issue(

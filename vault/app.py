@@ -1,14 +1,15 @@
 """The vault as a process: its files, its store, its server, until it is told to stop."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
+from google.protobuf.message import DecodeError
 
 from carpal.bundle import is_by_newest
 from carpal.config import state_dir
@@ -21,18 +22,22 @@ from carpal.renewal import Answer, Renewal
 from carpal.revocations import FOLLOW_SECONDS
 from carpal.server import serve
 from carpal.tls import IdentityFiles, Loaded, Shown, server_credentials, write_file
+from carpal.trust_watch import REVOCATIONS
 from carpal.v1 import vault_pb2_grpc
-from vault.files import Following, VaultFiles
-from vault.revoking import Revoker
+from carpal.v1.types_pb2 import SignedBytes
+from vault.door import Door, door
+from vault.files import VaultFiles
+from vault.handed_in import handed_in
+from vault.hardening import harden
+from vault.seal.seals import Given, SealKind
 from vault.service import VaultService
-from vault.signing import Signer
-from vault.store import Store
-from vault.tokens import Tokens
 
 _log = logging.getLogger(__name__)
 
 NAME = "vault"
 """There is one vault in a trust domain."""
+AGAIN_SECONDS = 30.0
+"""Between tries of a key service that did not answer."""
 
 
 class VaultConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +45,13 @@ class VaultConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     state_dir: Path = msgspec.field(default_factory=state_dir)
     listen: str = "127.0.0.1:7443"
+    passphrase_file: Path | None = None
+    seal_fd: int | None = None
+
+
+def given(config: VaultConfig) -> Given:
+    """What opens the seal, as far as whoever starts the vault hands it in."""
+    return handed_in(config.passphrase_file, config.seal_fd)
 
 
 def now() -> datetime:
@@ -49,21 +61,14 @@ def now() -> datetime:
 
 @contextmanager
 def open_service(files: VaultFiles, clock: Callable[[], datetime] = now) -> Iterator[VaultService]:
-    """The service over the vault's own files, held against any second vault."""
-    files.load_authorities()  # before anything is made in a folder that may be mistyped
-    with files.only_process():
-        authorities = Following(files)
-        with (
-            closing(Store(files.store)) as store,
-            ThreadPoolExecutor(1, thread_name_prefix="vault-store") as executor,
-        ):
-            signer = Signer(authorities, store, clock)
-            yield VaultService(
-                signer,
-                Tokens(signer.trust_domain, store, clock),
-                Revoker(signer, store, clock),
-                executor,
-            )
+    """The service over the vault's own files, held against any second vault, and open.
+
+    Raises why it does not open.
+    """
+    with door(files, clock) as it:
+        it.start()
+        _ = it.parts
+        yield VaultService(it)
 
 
 def own_renewal(service: VaultService, identity: IdentityFiles) -> Renewal:
@@ -81,31 +86,60 @@ def own_renewal(service: VaultService, identity: IdentityFiles) -> Renewal:
 
 async def run(config: VaultConfig, stop: asyncio.Event, ready_fd: int | None = None) -> None:
     """Serve until `stop` is set."""
-    files = VaultFiles(config.state_dir)
+    harden()
+    files = VaultFiles(config.state_dir, given(config))
     identity = files.identity(Role.VAULT, NAME)
-    with open_service(files) as service:
+    with door(files, now) as it:
+        it.start()
+        service = VaultService(it)
         renewal = own_renewal(service, identity)
-        if identity.load().identity.expired(now()):
-            await renewal.renew()  # it was off for longer than a day
-        await service.look()
-        async with (
-            kept_renewed(renewal),
-            serve(
-                config.listen,
-                server_credentials(identity),
-                lambda server: vault_pb2_grpc.add_VaultServicer_to_server(service, server),
-                revocations=service.revocations,
-            ) as server,
-        ):
-            following = asyncio.create_task(service.follow())
-            trusting = asyncio.create_task(_trust(service, identity, renewal.hurry))
+        if it.is_open:
+            if identity.load().identity.expired(now()):
+                await renewal.renew()  # it was off for longer than a day
+            await service.look()
+        else:
+            _take_last_list(service, identity)
+        async with serve(
+            config.listen,
+            server_credentials(identity),
+            lambda server: vault_pb2_grpc.add_VaultServicer_to_server(service, server),
+            revocations=service.revocations,
+        ) as server:
+            working = [asyncio.create_task(_work(service, identity, renewal))]
+            if not it.is_open:
+                working.append(asyncio.create_task(_try_again(it)))
             announce(ready_fd, address=server.address)
-            _log.info("vault serves", extra={"address": server.address})
+            _log.info("vault serves", extra={"address": server.address, "sealed": not it.is_open})
             try:
-                await until_stopped(stop, following, trusting)
+                await until_stopped(stop, *working)
             finally:
-                following.cancel()
-                trusting.cancel()
+                for task in working:
+                    task.cancel()
+
+
+async def _work(service: VaultService, identity: IdentityFiles, renewal: Renewal) -> None:
+    """Once it is open: renew its own certificate, and follow what commands change."""
+    await service.door.opened()
+    await service.look()
+    async with kept_renewed(renewal), asyncio.TaskGroup() as group:
+        group.create_task(service.follow())
+        group.create_task(_trust(service, identity, renewal.hurry))
+
+
+async def _try_again(it: Door) -> None:
+    """A key service may answer by now; else nothing opens by itself. Until it is stopped."""
+    while True:
+        await asyncio.sleep(AGAIN_SECONDS)
+        if it.seal_kind == SealKind.KMS and not it.is_open:
+            with contextlib.suppress(CarpalError):  # it is logged there
+                await asyncio.to_thread(it.unseal, b"")
+
+
+def _take_last_list(service: VaultService, identity: IdentityFiles) -> None:
+    """Who is revoked, as it was told last: also while the vault is sealed."""
+    with contextlib.suppress(OSError, DecodeError, CarpalError):
+        told = SignedBytes.FromString((identity.directory.parent / REVOCATIONS).read_bytes())
+        service.revocations.take(told, identity.ca.read_bytes())
 
 
 async def _trust(

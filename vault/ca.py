@@ -53,9 +53,7 @@ class Authority:
     @property
     def trust_domain(self) -> str:
         """The domain it signs for: the host of its URI name."""
-        names = self.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-        (uri,) = names.value.get_values_for_type(x509.UniformResourceIdentifier)
-        return uri.removeprefix("spiffe://")
+        return trust_domain_of(self.certificate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +133,13 @@ def cross_sign(by: Authority, other: x509.Certificate, now: datetime) -> x509.Ce
         .add_extension(names, critical=False)
         .sign(by.key, hashes.SHA256())
     )
+
+
+def trust_domain_of(certificate: x509.Certificate) -> str:
+    """The domain a CA signs for."""
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    (uri,) = names.value.get_values_for_type(x509.UniformResourceIdentifier)
+    return uri.removeprefix("spiffe://")
 
 
 def key_id(certificate: x509.Certificate) -> str:

@@ -10,32 +10,44 @@ from carpal.cli import extra
 from carpal.errors import invalid
 from carpal.identity import DEFAULT_TRUST_DOMAIN, Role, check_trust_domain
 from carpal.ids import check_name
+from vault.cli_audit import audit_command
 from vault.cli_ca import ca_command
-
-_STATE = click.option(
-    "--state-dir",
-    envvar="CARPAL_STATE",
-    type=click.Path(path_type=Path, file_okay=False),
-    help=f"Where state lives.  [{config.STATE_DEFAULT}]",
-)
+from vault.cli_options import opens_seal, vault_files
+from vault.cli_seal import add_seal_commands, chooses_seal
 
 
 @click.group()
 def vault() -> None:
-    """The vault: the certificate authority of a trust domain."""
+    """The vault: credentials, the certificate authority of a trust domain, the audit."""
 
 
 vault.add_command(ca_command)
+vault.add_command(audit_command)
+add_seal_commands(vault)
 
 
 @vault.command()
-@_STATE
+@opens_seal
+@chooses_seal
+@click.option(
+    "--audit-key-out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the audit's first key there, to be kept elsewhere and given to `audit verify`.",
+)
 @click.option("--trust-domain", default=DEFAULT_TRUST_DOMAIN, show_default=True)
 @click.option("--workspace", default="default", show_default=True, help="The operator's workspace.")
 @click.option("--brain", "brains", multiple=True, help="A brain's name; repeatable.  [brain-1]")
 @click.option("--operator", default="operator", show_default=True, help="The operator's name.")
 def init(
+    *,
     state_dir: Path | None,
+    passphrase_file: Path | None,
+    seal_fd: int | None,
+    seal: str,
+    seal_key: Path | None,
+    seal_settings: str | None,
+    audit_key_out: Path | None,
     trust_domain: str,
     workspace: str,
     brains: tuple[str, ...],
@@ -46,7 +58,7 @@ def init(
         from vault import setup
         from vault.app import NAME, now
         from vault.ca import LEAF_LIFETIME, Claims
-        from vault.files import VaultFiles
+        from vault.seal_choice import chosen
 
     names = tuple(dict.fromkeys(brains)) or ("brain-1",)
     check_trust_domain(trust_domain, "--trust-domain")
@@ -54,20 +66,26 @@ def init(
         check_name(name, "--brain")
     check_name(operator, "--operator")
     check_name(workspace, "--workspace")
-    files = VaultFiles(config.state_dir(state_dir))
+    files = vault_files(state_dir, passphrase_file, seal_fd)
     holders = [
         Claims(Role.VAULT, NAME),
         Claims(Role.SESSIOND, "sessiond"),
         *(Claims(Role.BRAIN, name) for name in names),
         Claims(Role.OPERATOR, operator, workspace),
     ]
-    made = setup.init(files, trust_domain, holders, now)
+    kind, settings = chosen(files, seal, seal_key, seal_settings)
+    made = setup.init(
+        files, trust_domain, holders, now, seal=kind, settings=settings, audit_key=audit_key_out
+    )
     setup.write_addresses(files)
-    click.echo(f"made the CA of {trust_domain}: {files.ca} (its key: {files.ca_key})")
+    click.echo(f"made the CA of {trust_domain}: {files.ca}; its key is in {files.store}, sealed")
+    if kind == "file":
+        click.echo(f"the seal's key: {settings['path']}. Without it nothing opens the vault again:")
+        click.echo("  keep a copy where backups of the vault do not go.")
     for one in made:
         click.echo(f"issued {one.identity.uri}: {one.directory}")
     hours = int(LEAF_LIFETIME.total_seconds() // 3600)
-    click.echo(f"back up {files.folder}.")
+    click.echo("back up with `carpal vault backup FILE`.")
     click.echo(
         f"identities last {hours} hours and renew themselves while the vault runs; one that is "
         "over is issued again by `carpal vault issue ROLE NAME`."
@@ -85,7 +103,7 @@ def init(
 
 @vault.command()
 @click.argument("holders", nargs=-1, required=True, metavar="ROLE NAME [ROLE NAME]...")
-@_STATE
+@opens_seal
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -94,8 +112,11 @@ def init(
 @click.option("--workspace", help="For a daemon or an operator.  [as before, or default]")
 @click.option("--pool", help="For a daemon.  [as before, or none]")
 def issue(
+    *,
     holders: tuple[str, ...],
     state_dir: Path | None,
+    passphrase_file: Path | None,
+    seal_fd: int | None,
     out: Path | None,
     workspace: str | None,
     pool: str | None,
@@ -109,9 +130,8 @@ def issue(
         from vault import setup
         from vault.app import now
         from vault.ca import Claims
-        from vault.files import VaultFiles
 
-    files = VaultFiles(config.state_dir(state_dir))
+    files = vault_files(state_dir, passphrase_file, seal_fd)
     named = _holders(holders)
     if out and len(named) > 1:
         raise invalid("--out", "takes one identity")
@@ -134,8 +154,16 @@ def issue(
 @click.argument("role", type=click.Choice([str(role) for role in Role]))
 @click.argument("name")
 @click.option("--reason", default="", help="Why; whoever is refused is shown it.")
-@_STATE
-def revoke(role: str, name: str, reason: str, state_dir: Path | None) -> None:
+@opens_seal
+def revoke(
+    *,
+    role: str,
+    name: str,
+    reason: str,
+    state_dir: Path | None,
+    passphrase_file: Path | None,
+    seal_fd: int | None,
+) -> None:
     """Revoke what was issued to NAME so far, of any role and workspace; also while it serves.
 
     Operators revoke daemons of their workspace with `carpal fleet revoke`.
@@ -143,9 +171,8 @@ def revoke(role: str, name: str, reason: str, state_dir: Path | None) -> None:
     with extra("vault"):
         from vault import setup
         from vault.app import now
-        from vault.files import VaultFiles
 
-    files = VaultFiles(config.state_dir(state_dir))
+    files = vault_files(state_dir, passphrase_file, seal_fd)
     click.echo(f"revoked {setup.revoke(files, Role(role), name, reason, now)}")
 
 
@@ -162,13 +189,16 @@ def _holders(words: tuple[str, ...]) -> list[tuple[Role, str]]:
 
 
 @vault.command()
-@_STATE
+@opens_seal
 @click.option("--listen", metavar="H:P", help="Where to serve.  [127.0.0.1:7443]")
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file.")
 @click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
 @click.option("--ready-fd", type=int, hidden=True)
 def run(
+    *,
     state_dir: Path | None,
+    passphrase_file: Path | None,
+    seal_fd: int | None,
     listen: str | None,
     config_file: Path | None,
     log_json: bool,
@@ -183,7 +213,12 @@ def run(
     settings = config.load(
         app.VaultConfig,
         "vault",
-        {"state_dir": state_dir, "listen": listen},
+        {
+            "state_dir": state_dir,
+            "listen": listen,
+            "passphrase_file": passphrase_file,
+            "seal_fd": seal_fd,
+        },
         config_file,
     )
     process.run(lambda stop: app.run(settings, stop, ready_fd), server=True)

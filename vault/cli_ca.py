@@ -5,16 +5,8 @@ from pathlib import Path
 
 import click
 
-from carpal import config
 from carpal.cli import extra
-
-_STATE = click.option(
-    "--state-dir",
-    envvar="CARPAL_STATE",
-    type=click.Path(path_type=Path, file_okay=False),
-    help=f"Where state lives.  [{config.STATE_DEFAULT}]",
-)
-
+from vault.cli_options import opens_seal, vault_files
 
 _TURN = 10.0
 """Seconds to wait for a process that writes its identity."""
@@ -26,20 +18,23 @@ def ca_command() -> None:
 
 
 @ca_command.command()
-@_STATE
+@opens_seal
 @click.option("--json", "as_json", is_flag=True, help="One object.")
-def status(state_dir: Path | None, as_json: bool) -> None:
+def status(
+    state_dir: Path | None, passphrase_file: Path | None, seal_fd: int | None, as_json: bool
+) -> None:
     """Say which authority signs, which are trusted, and who has yet to renew."""
     with extra("vault"):
         from carpal.proof import ca_pin
         from vault import ca, rollover
         from vault.app import now
         from vault.authorities import Phase
-        from vault.files import VaultFiles
+        from vault.opened import opened
 
-    files = VaultFiles(config.state_dir(state_dir))
-    authorities = files.load_authorities()
-    left = rollover.holders(files, authorities, now())
+    files = vault_files(state_dir, passphrase_file, seal_fd)
+    with opened(files) as it:
+        authorities = it.authorities()
+        left = rollover.holders(it.store, authorities, now())
     # Once there is one authority, what another signed is good for nothing, and renews no more.
     cut_off = left.all if authorities.phase is Phase.SETTLED else []
     if cut_off:
@@ -74,40 +69,46 @@ def status(state_dir: Path | None, as_json: bool) -> None:
 
 
 @ca_command.command()
-@_STATE
-def prepare(state_dir: Path | None) -> None:
+@opens_seal
+def prepare(state_dir: Path | None, passphrase_file: Path | None, seal_fd: int | None) -> None:
     """Make the next authority, and have it trusted beside the one that signs."""
     with extra("vault"):
         from vault import rollover
         from vault.app import now
-        from vault.files import VaultFiles
 
-    files = VaultFiles(config.state_dir(state_dir))
+    files = vault_files(state_dir, passphrase_file, seal_fd)
     rollover.prepare(files, now)
-    click.echo(f"prepared: the next authority is {files.next_ca}. Back up {files.folder}.")
+    click.echo(
+        f"prepared: the next authority is {files.next_ca}. Back up: carpal vault backup FILE"
+    )
     click.echo("new tokens are good through the change. next: carpal vault ca switch")
 
 
 @ca_command.command()
-@_STATE
-def switch(state_dir: Path | None) -> None:
+@opens_seal
+def switch(state_dir: Path | None, passphrase_file: Path | None, seal_fd: int | None) -> None:
     """Have the next authority sign; what the one before signed is still good."""
     with extra("vault"):
         from vault import rollover
-        from vault.files import VaultFiles
 
-    rollover.switch(VaultFiles(config.state_dir(state_dir)))
+    rollover.switch(vault_files(state_dir, passphrase_file, seal_fd))
     click.echo("switched: everyone gets a certificate of it at the next renewal, within a day")
     click.echo("next, when `carpal vault ca status` names nobody: carpal vault ca retire")
 
 
 @ca_command.command()
-@_STATE
+@opens_seal
 @click.option("--yes", "anyway", is_flag=True, help="Also cut off those that did not renew.")
 @click.option(
     "--servers-too", is_flag=True, help="With --yes, also brains, sessiond and the vault."
 )
-def retire(state_dir: Path | None, anyway: bool, servers_too: bool) -> None:
+def retire(
+    state_dir: Path | None,
+    passphrase_file: Path | None,
+    seal_fd: int | None,
+    anyway: bool,
+    servers_too: bool,
+) -> None:
     """Trust the authority before no more, and destroy its key.
 
     Servers and operators whose identities are in this state folder get new ones first.
@@ -117,15 +118,17 @@ def retire(state_dir: Path | None, anyway: bool, servers_too: bool) -> None:
         from vault import rollover, setup
         from vault.app import now
         from vault.authorities import Phase
-        from vault.files import VaultFiles
+        from vault.opened import opened
 
-    files = VaultFiles(config.state_dir(state_dir))
-    before = files.load_authorities()
-    left = rollover.holders(files, before, now())
+    files = vault_files(state_dir, passphrase_file, seal_fd)
+    with opened(files) as it:
+        before = it.authorities()
+        left = rollover.holders(it.store, before, now())
     renewed = setup.renew_here(files, left.good, now) if before.phase is Phase.SWITCHED else []
     for one in renewed:
         click.echo(f"issued {one.identity().uri} anew: {one.directory}")
-    left = rollover.holders(files, before, now())
+    with opened(files) as it:
+        left = rollover.holders(it.store, before, now())
     after = rollover.retire(files, now, anyway=anyway, servers_too=servers_too)
     for one in renewed:
         with one.writing(_TURN):

@@ -5,24 +5,25 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from carpal.errors import CarpalError, refuse
 from carpal.identity import Role
 from carpal.status import Reason
-from carpal.tls import IdentityFiles, key_pem, private_folder, write_file
+from carpal.tls import IdentityFiles, private_folder
 from vault.authorities import Authorities, Phase, settled
-from vault.ca import Authority
+from vault.ca import Authority, trust_domain_of
+from vault.seal.seals import Given
 
 _log = logging.getLogger(__name__)
 
+KeyOf = Callable[[x509.Certificate], Authority]
+"""Finds a CA's key."""
 RETIRING = "retiring"
 """The step of a replacement after its last phase: the next CA is put in the place of the one
 before."""
@@ -33,6 +34,8 @@ class VaultFiles:
     """The vault's folder below a state folder."""
 
     state: Path
+    given: Given = field(default_factory=Given)
+    """What whoever runs this hands in to open the seal."""
 
     @property
     def folder(self) -> Path:
@@ -41,7 +44,7 @@ class VaultFiles:
 
     @property
     def ca_key(self) -> Path:
-        """The CA's private key: whoever reads it is everyone."""
+        """The CA's private key, unsealed, from before there was a seal."""
         return self.folder / "ca.key"
 
     @property
@@ -51,7 +54,7 @@ class VaultFiles:
 
     @property
     def next_key(self) -> Path:
-        """The next CA's private key, while one replaces the other."""
+        """The next CA's private key, unsealed, from before there was a seal."""
         return self.folder / "ca-next.key"
 
     @property
@@ -71,7 +74,7 @@ class VaultFiles:
 
     @property
     def store(self) -> Path:
-        """Tokens and issued certificates."""
+        """The safe, tokens, credentials and issued certificates."""
         return self.folder / "vault.db"
 
     def identity(self, role: Role, name: str) -> IdentityFiles:
@@ -82,39 +85,56 @@ class VaultFiles:
         }
         return IdentityFiles(self.state / folders.get(role, Path(role)) / "identity")
 
+    @property
+    def audit(self) -> Path:
+        """What the vault did; stays when a backup of the rest is put back."""
+        return self.folder / "audit"
+
+    @property
+    def seal_key(self) -> Path:
+        """The seal's key, where `init` puts it: never in the folder of what it seals."""
+        return self.state / "seal" / "vault.key"
+
+    @property
+    def anchor(self) -> Path:
+        """How new the database must at least be."""
+        return self.state / "seal" / "anchor"
+
+    @property
+    def plain_keys(self) -> list[Path]:
+        """Keys of CAs that lie here unsealed, from before there was a seal."""
+        return [path for path in (self.ca_key, self.next_key) if path.exists()]
+
     def has_authority(self) -> bool:
-        """Whether a CA was made here; its key is written last."""
-        return self.ca_key.exists()
+        """Whether a CA was made here: its certificate is written first, and its key sealed then."""
+        return self.ca.exists() and self.store.exists()
 
-    def save_authority(self, authority: Authority) -> None:
-        """Write a new CA; never over one that is there."""
-        if self.has_authority():
-            raise FileExistsError(self.ca_key)
-        write_file(self.ca, authority.pem)
-        write_file(self.ca_key, key_pem(authority.key))
+    def trust_domain(self) -> str:
+        """Whose CA it is; also while the vault is sealed."""
+        return trust_domain_of(read_certificate(self.ca))
 
-    def load_authority(self) -> Authority:
-        """The CA that signs now. Raises as `load_authorities`."""
-        return self.load_authorities().signing
-
-    def load_authorities(self) -> Authorities:
-        """The CAs. Raises CONFIG_INVALID naming the file that is missing or wrong."""
+    def check_made(self) -> None:
+        """CONFIG_INVALID when there is no CA; makes nothing in a folder that may be mistyped."""
         if not self.has_authority():
-            raise _bad(self.ca_key, "does not exist", "run `carpal vault init` first")
+            raise _bad(self.store, "does not exist", "run `carpal vault init` first")
+
+    def load_authorities(self, key_of: KeyOf) -> Authorities:
+        """The CAs, by whose keys. Raises CONFIG_INVALID naming the file that is missing or wrong.
+
+        And what `key_of` raises.
+        """
+        self.check_made()
         step = self.rollover_step()
-        if step == RETIRING and self.next_key.exists():
-            return settled(self._load(self.next_key, self.next_ca))
-        before = self._load(self.ca_key, self.ca)
+        if step == RETIRING and self.next_ca.exists():
+            return settled(key_of(read_certificate(self.next_ca)))
         if step not in (Phase.PREPARED, Phase.SWITCHED):
-            return settled(before)
-        following = self._load(self.next_key, self.next_ca)
-        try:
-            cross = x509.load_pem_x509_certificate(self.cross.read_bytes())
-        except (OSError, ValueError):
-            raise _bad(self.cross, "is missing or damaged", "restore it") from None
+            return settled(key_of(read_certificate(self.ca)))
+        before, following = read_certificate(self.ca), read_certificate(self.next_ca)
+        cross = read_certificate(self.cross)
         if step == Phase.PREPARED:
-            return Authorities(Phase.PREPARED, before, following.certificate, cross)
-        return Authorities(Phase.SWITCHED, following, before.certificate, cross, before)
+            return Authorities(Phase.PREPARED, key_of(before), following, cross)
+        was = key_of(before)
+        return Authorities(Phase.SWITCHED, key_of(following), before, cross, was)
 
     def rollover_step(self) -> str:
         """What `rollover.json` says; empty when it is not there."""
@@ -128,27 +148,11 @@ class VaultFiles:
     def stamp(self) -> tuple[tuple[int, int], ...]:
         """Changes whenever the CAs do."""
         found = []
-        for path in (self.rollover, self.ca_key, self.ca):
+        for path in (self.rollover, self.next_ca, self.ca):
             with contextlib.suppress(OSError):
                 stat = path.stat()
                 found.append((stat.st_ino, stat.st_mtime_ns))
         return tuple(found)
-
-    def _load(self, key_file: Path, certificate_file: Path) -> Authority:
-        if key_file.exists() and key_file.stat().st_mode & 0o077:
-            raise _bad(key_file, "is open to others", f"run: chmod 600 {key_file}")
-        try:
-            key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
-            certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
-        except OSError as error:
-            raise _bad(Path(str(error.filename)), f"cannot be read ({error.strerror})") from None
-        except (ValueError, TypeError):
-            raise _bad(self.folder, "holds a damaged CA", "restore ca.key and ca.pem") from None
-        if not isinstance(key, ec.EllipticCurvePrivateKey) or (
-            certificate.public_key() != key.public_key()
-        ):
-            raise _bad(certificate_file, f"is not the certificate of {key_file}")
-        return Authority(key, certificate)
 
     @contextmanager
     def only_process(self) -> Iterator[None]:
@@ -169,23 +173,34 @@ class VaultFiles:
 class Following:
     """The CAs as they are on disk now, for a vault that serves while a command replaces one."""
 
-    def __init__(self, files: VaultFiles) -> None:
+    def __init__(self, files: VaultFiles, key_of: KeyOf) -> None:
         """Raises as `load_authorities`."""
         self._files = files
+        self._key_of = key_of
         self._seen = files.stamp()
-        self._loaded = files.load_authorities()
+        self._loaded = files.load_authorities(key_of)
 
     def __call__(self) -> Authorities:
         """Those of now; what cannot be read leaves those of before."""
         stamp = self._files.stamp()
         if stamp != self._seen:
             try:
-                self._loaded = self._files.load_authorities()
+                self._loaded = self._files.load_authorities(self._key_of)
                 self._seen = stamp
                 _log.info("the CAs changed", extra={"phase": str(self._loaded.phase)})
             except CarpalError as error:
                 _log.warning("the CAs are not reloaded", extra={"why": str(error)})
         return self._loaded
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    """A CA's certificate. CONFIG_INVALID."""
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except OSError as error:
+        raise _bad(path, f"cannot be read ({error.strerror})", "restore it") from None
+    except ValueError:
+        raise _bad(path, "is damaged", "restore it") from None
 
 
 def _bad(path: Path, problem: str, action: str = "") -> CarpalError:

@@ -9,7 +9,7 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -19,10 +19,12 @@ from carpal.errors import CarpalError, refuse
 from carpal.identity import Role
 from carpal.revocations import is_server
 from carpal.status import Reason
-from carpal.tls import key_pem, new_key, write_file
-from vault import ca
+from carpal.tls import new_key, write_file
+from vault import authority_keys, ca
+from vault.audit.audit import Record
 from vault.authorities import Authorities, Phase
-from vault.files import RETIRING, VaultFiles
+from vault.files import RETIRING, VaultFiles, read_certificate
+from vault.opened import Opened, local_actor, opened
 from vault.signing import RENEW_GRACE
 from vault.store import Store
 
@@ -44,8 +46,8 @@ class Holders:
 
 def prepare(files: VaultFiles, now: Callable[[], datetime]) -> Authorities:
     """Make the next CA and publish it beside the one that signs. CONFIG_INVALID if it is there."""
-    with _alone(files):
-        was = files.load_authorities()
+    with _alone(files) as it:
+        was = it.authorities()
         if was.phase is not Phase.SETTLED:
             raise _not_now(was, "there is a next CA already", "go on with `carpal vault ca switch`")
         if _path_length(was.signing.certificate) == 0:
@@ -56,23 +58,27 @@ def prepare(files: VaultFiles, now: Callable[[], datetime]) -> Authorities:
                 "docs/how-to/revoke-and-rotate.md, 'An authority that may sign no other'",
             )
         following = ca.new_authority(new_key(), was.signing.trust_domain, now())
-        write_file(files.next_key, key_pem(following.key))
-        write_file(files.next_ca, following.pem)
-        write_file(files.cross, ca.pem(ca.cross_sign(was.signing, following.certificate, now())))
-        _step(files, Phase.PREPARED)
-        return files.load_authorities()
+        with _audited(it, "ca.prepare", following.certificate):
+            with it.safe.transaction():
+                authority_keys.put(it.safe, following)
+            write_file(files.next_ca, following.pem)
+            cross = ca.cross_sign(was.signing, following.certificate, now())
+            write_file(files.cross, ca.pem(cross))
+            _step(files, Phase.PREPARED)
+        return it.authorities()
 
 
 def switch(files: VaultFiles) -> Authorities:
     """Have the next CA sign from now on. CONFIG_INVALID when there is none."""
-    with _alone(files):
-        was = files.load_authorities()
+    with _alone(files) as it:
+        was = it.authorities()
         if was.phase is not Phase.PREPARED:
             done = was.phase is Phase.SWITCHED
             why = "the next CA signs already" if done else "there is no next CA"
             raise _not_now(was, why, f"run `carpal vault ca {'retire' if done else 'prepare'}`")
-        _step(files, Phase.SWITCHED)
-        return files.load_authorities()
+        with _audited(it, "ca.switch", was.other):
+            _step(files, Phase.SWITCHED)
+        return it.authorities()
 
 
 def retire(
@@ -88,30 +94,32 @@ def retire(
     certificates of the one before: those of daemons and operators are cut off
     with `anyway`, and with `servers_too` those without which nothing serves.
     """
-    with _alone(files):
-        was = files.load_authorities()
+    with _alone(files) as it:
+        was = it.authorities()
         step = files.rollover_step()
         if step != RETIRING:
             if was.phase is not Phase.SWITCHED:
                 what = "switch" if was.phase is Phase.PREPARED else "prepare"
                 raise _not_now(was, "the next CA does not sign yet", f"`carpal vault ca {what}`")
-            _check_renewed(was, holders(files, was, now()), anyway, servers_too)
+            _check_renewed(was, holders(it.store, was, now()), anyway, servers_too)
             _step(files, RETIRING)
-        if files.next_key.exists():
-            write_file(files.ca, files.next_ca.read_bytes())
-            write_file(files.ca_key, files.next_key.read_bytes())
-        files.rollover.unlink()
-        for path in (files.next_key, files.next_ca, files.cross):
-            path.unlink(missing_ok=True)
-        return files.load_authorities()
+        with _audited(it, "ca.retire", was.signing.certificate):
+            if files.next_ca.exists():
+                write_file(files.ca, files.next_ca.read_bytes())
+            with it.safe.transaction():
+                authority_keys.destroy_others(it.safe, read_certificate(files.ca))
+            it.safe.database.forget()
+            files.rollover.unlink()
+            for path in (files.next_ca, files.cross):
+                path.unlink(missing_ok=True)
+        return it.authorities()
 
 
-def holders(files: VaultFiles, authorities: Authorities, now: datetime) -> Holders:
+def holders(store: Store, authorities: Authorities, now: datetime) -> Holders:
     """Who is still to renew before the CA before can be retired; or could not any more, after."""
     newest = authorities.signing
-    with closing(Store(files.store)) as store:
-        since = int((now - RENEW_GRACE).timestamp())
-        rows = store.holders_of_others(ca.key_id(newest.certificate), since)
+    since = int((now - RENEW_GRACE).timestamp())
+    rows = store.holders_of_others(ca.key_id(newest.certificate), since)
     seconds = now.timestamp()
     return Holders(
         [identity for identity, expires in rows if expires > seconds],
@@ -154,16 +162,23 @@ def _path_length(certificate: x509.Certificate) -> int | None:
 
 
 @contextmanager
-def _alone(files: VaultFiles) -> Iterator[None]:
+def _alone(files: VaultFiles) -> Iterator[Opened]:
     """One command at a time; the vault itself only reads."""
-    if not files.has_authority():
-        files.load_authorities()  # says so, and makes nothing
+    files.check_made()
     descriptor = os.open(files.folder / "ca.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        with opened(files) as it:
+            yield it
     finally:
         os.close(descriptor)
+
+
+def _audited(
+    it: Opened, action: str, certificate: x509.Certificate | None
+) -> AbstractContextManager[Record]:
+    name = "" if certificate is None else ca.key_id(certificate)
+    return it.audit.intent_now(action, actor=local_actor(), serial=name)
 
 
 def _not_now(authorities: Authorities, why: str, action: str) -> CarpalError:

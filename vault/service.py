@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -11,26 +10,28 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from carpal import __version__
+from carpal.audit_chain import Head, record_of
 from carpal.errors import invalid
 from carpal.identity import Role
 from carpal.revocations import FOLLOW_SECONDS, Revocations
 from carpal.server import caller, not_built
 from carpal.v1 import vault_pb2 as pb
 from carpal.v1 import vault_pb2_grpc
+from carpal.v1.types_pb2 import ChainHead
+from vault.audit.audit import Audit
+from vault.audit.table import Row
 from vault.ca import Claims, requested_key
-from vault.revoking import Revoker
+from vault.door import Door
 from vault.signing import Issued, Signer
 from vault.store import TokenRow
-from vault.tokens import Tokens
 
 Context = grpc.aio.ServicerContext[Any, Any]
 T = TypeVar("T")
 
 
 class VaultService(vault_pb2_grpc.VaultServicer):
-    """What of the vault is built: the certificate authority and its revocations."""
+    """What of the vault is built: the seal, the certificate authority, revocations, the audit."""
 
-    Unseal = not_built
     CreateCredential = not_built
     UpdateCredential = not_built
     ListCredentials = not_built
@@ -38,48 +39,71 @@ class VaultService(vault_pb2_grpc.VaultServicer):
     ValidateCredential = not_built
     GrantSession = not_built
     RevokeSession = not_built
-    ReadAudit = not_built
 
-    def __init__(
-        self,
-        signer: Signer,
-        tokens: Tokens,
-        revoker: Revoker,
-        executor: ThreadPoolExecutor,
-    ) -> None:
-        """`executor` has one thread: the store's calls must not overlap."""
-        self._signer = signer
-        self._tokens = tokens
-        self._revoker = revoker
-        self._executor = executor
+    def __init__(self, door: Door) -> None:
+        """While the door is shut all but GetStatus and Unseal is VAULT_SEALED."""
+        self.door = door
         self.revocations = Revocations()
         """Those that this vault itself goes by; `follow` keeps them."""
+
+    @property
+    def _signer(self) -> Signer:
+        return self.door.parts.signer
 
     async def GetStatus(
         self, request: pb.GetStatusRequest, context: Context
     ) -> pb.GetStatusResponse:
-        """Not sealed, for there is no seal yet; no audit head, for there is no audit yet."""
-        return pb.GetStatusResponse(
-            sealed=False,
+        """Also while it is sealed."""
+        door = self.door
+        status = pb.GetStatusResponse(
+            sealed=not door.is_open,
             version=__version__,
-            trust_domain=self._signer.trust_domain,
+            trust_domain=door.files.trust_domain(),
+            seal=door.seal_kind,
+            sealed_because=door.why,
+        )
+        if door.is_open:
+            status.term = door.parts.opened.safe.term
+            status.audit_head.CopyFrom(_chain_head(door.parts.reader.head()))
+        return status
+
+    async def Unseal(self, request: pb.UnsealRequest, context: Context) -> pb.UnsealResponse:
+        """Half a second of work for a passphrase, and it waits for nobody."""
+        who = caller(context)
+        await asyncio.to_thread(self.door.unseal, request.key)
+        self.door.parts.audit.event("unseal", actor=who.uri)
+        return pb.UnsealResponse()
+
+    async def ReadAudit(
+        self, request: pb.ReadAuditRequest, context: Context
+    ) -> pb.ReadAuditResponse:
+        """Lines after a number."""
+        limit = request.limit or 100
+        if limit > 1_000:
+            raise invalid("limit", "must be 1 to 1,000")
+        reader = self.door.parts.reader
+        rows = await asyncio.to_thread(reader.after, request.after, limit)
+        return pb.ReadAuditResponse(
+            entries=[_audit_entry(row) for row in rows], head=_chain_head(reader.head())
         )
 
     async def Sign(self, request: pb.SignRequest, context: Context) -> pb.SignResponse:
         """For a token, or for the old key."""
-        who = caller(context)
+        who, signer = caller(context), self._signer
         csr = request.certificate_request
         match request.WhichOneof("proof"):
             case "token":
                 token = request.token
-                issued = await self._do(lambda: self._signer.enrol(token.token_id, csr, token.hmac))
+                told = {"token": token.token_id}
+                work = lambda: signer.enrol(token.token_id, csr, token.hmac)  # noqa: E731
             case "renewal":
-                old = request.renewal
-                issued = await self._do(
-                    lambda: self._signer.renew(who, csr, old.certificate, old.signature)
-                )
+                old, told = request.renewal, {}
+                work = lambda: signer.renew(who, csr, old.certificate, old.signature)  # noqa: E731
             case _:
                 raise invalid("proof", "is missing, or of a kind this vault does not know")
+        async with self._audit.intent("sign", actor=who.uri, **told) as record:
+            issued = await self._do(work)
+            record.add(identity=issued.identity)
         return self._sign_response(issued)
 
     async def CreateToken(
@@ -88,17 +112,20 @@ class VaultService(vault_pb2_grpc.VaultServicer):
         """The secret comes in; what goes out is what the token must pin."""
         who = caller(context)
         ttl = _timedelta(request.ttl, "ttl") if request.HasField("ttl") else None
-        row = await self._do(
-            lambda: self._tokens.create(
-                who,
-                token_id=request.token_id,
-                secret=request.secret,
-                name=request.name,
-                pool=request.pool,
-                workspace=request.workspace,
-                ttl=ttl,
+        tokens = self.door.parts.tokens
+        told = {"token": request.token_id, "name": request.name}
+        async with self._audit.intent("token.create", actor=who.uri, **told):
+            row = await self._do(
+                lambda: tokens.create(
+                    who,
+                    token_id=request.token_id,
+                    secret=request.secret,
+                    name=request.name,
+                    pool=request.pool,
+                    workspace=request.workspace,
+                    ttl=ttl,
+                )
             )
-        )
         return pb.CreateTokenResponse(
             token=_token_info(row), ca_pins=self._signer.authorities().pins
         )
@@ -107,31 +134,30 @@ class VaultService(vault_pb2_grpc.VaultServicer):
         self, request: pb.ListTokensRequest, context: Context
     ) -> pb.ListTokensResponse:
         """Without secrets."""
-        who = caller(context)
-        rows = await self._do(lambda: self._tokens.list(who, request.workspace))
+        who, tokens = caller(context), self.door.parts.tokens
+        rows = await self._do(lambda: tokens.list(who, request.workspace))
         return pb.ListTokensResponse(tokens=[_token_info(row) for row in rows])
 
     async def RevokeToken(
         self, request: pb.RevokeTokenRequest, context: Context
     ) -> pb.RevokeTokenResponse:
         """What is gone is revoked already."""
-        who = caller(context)
-        await self._do(lambda: self._tokens.revoke(who, request.token_id))
+        who, tokens = caller(context), self.door.parts.tokens
+        async with self._audit.intent("token.revoke", actor=who.uri, token=request.token_id):
+            await self._do(lambda: tokens.revoke(who, request.token_id))
         return pb.RevokeTokenResponse()
 
     async def RevokeIdentity(
         self, request: pb.RevokeIdentityRequest, context: Context
     ) -> pb.RevokeIdentityResponse:
         """By an operator, or by a daemon itself through a brain."""
-        who = caller(context)
-        if who.role is Role.OPERATOR:
-            uri, reason = request.identity, request.reason
-            await self._do(lambda: self._revoker.by_operator(who, uri, reason))
-        else:
-            own = request.retirement
-            await self._do(
-                lambda: self._revoker.by_itself(own.certificate, own.nonce, own.signature)
-            )
+        who, revoker = caller(context), self.door.parts.revoker
+        uri, reason, own = request.identity, request.reason, request.retirement
+        async with self._audit.intent("revoke", actor=who.uri, identity=uri):
+            if who.role is Role.OPERATOR:
+                await self._do(lambda: revoker.by_operator(who, uri, reason))
+            else:
+                await self._do(lambda: revoker.by_itself(own.certificate, own.nonce, own.signature))
         await self.look()
         return pb.RevokeIdentityResponse()
 
@@ -141,7 +167,7 @@ class VaultService(vault_pb2_grpc.VaultServicer):
         return pb.GetTrustResponse(
             ca_bundle=authorities.bundle,
             cross_certificates=authorities.crosses,
-            revocations=await self._do(self._revoker.signed_list),
+            revocations=await self._do(self.door.parts.revoker.signed_list),
         )
 
     async def follow(self) -> None:
@@ -152,7 +178,7 @@ class VaultService(vault_pb2_grpc.VaultServicer):
 
     async def look(self) -> None:
         """Take the revocations as they are in the store now."""
-        told = await self._do(self._revoker.signed_list)
+        told = await self._do(self.door.parts.revoker.signed_list)
         self.revocations.take(told, self.bundle)
         self.revocations.trust(self.bundle)
 
@@ -163,15 +189,19 @@ class VaultService(vault_pb2_grpc.VaultServicer):
 
     async def issue_own(self, name: str, request: bytes) -> tuple[Issued, bytes]:
         """The next certificate of this vault itself, and the CAs to trust. No RPC."""
-        claims = Claims(Role.VAULT, name)
-        issued = await self._do(
-            lambda: self._signer.issue_by_command(claims, requested_key(request))
-        )
+        claims, signer = Claims(Role.VAULT, name), self._signer
+        async with self._audit.intent("sign", actor="vault"):
+            issued = await self._do(lambda: signer.issue_by_command(claims, requested_key(request)))
         return issued, self.bundle
 
     async def _do(self, work: Callable[[], T]) -> T:
         """Off the event loop: every write waits for the disk."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        executor = self.door.parts.executor
+        return await asyncio.get_running_loop().run_in_executor(executor, work)
+
+    @property
+    def _audit(self) -> Audit:
+        return self.door.parts.audit
 
     def _sign_response(self, issued: Issued) -> pb.SignResponse:
         authorities = self._signer.authorities()
@@ -204,4 +234,22 @@ def _token_info(row: TokenRow) -> pb.TokenInfo:
         workspace=row.workspace,
         expires=Timestamp(seconds=row.expires),
         used=None if row.used is None else Timestamp(seconds=row.used),
+    )
+
+
+def _chain_head(head: Head) -> ChainHead:
+    return ChainHead(position=head.number, hash=bytes.fromhex(head.hash))
+
+
+def _audit_entry(row: Row) -> pb.AuditEntry:
+    said = record_of(row.line.encode()) or {}
+    when = Timestamp()
+    when.FromJsonString(str(said.get("time", "1970-01-01T00:00:00Z")))
+    return pb.AuditEntry(
+        sequence=row.number,
+        time=when,
+        actor=str(said.get("actor", "")),
+        action=str(said.get("action", said.get("what", ""))),
+        detail=row.line.encode(),
+        hash=bytes.fromhex(row.hash),
     )

@@ -1,22 +1,29 @@
 """Making a trust domain, and identities by command: for whoever owns the vault's machine."""
 
 import logging
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from carpal.errors import CarpalError, refuse
 from carpal.identity import Identity, Role, check_claims, check_trust_domain
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, key_pem, new_key, write_file
 from carpal.trust_watch import REVOCATIONS
-from vault.ca import Claims, new_authority
+from vault.anchor import Anchor
+from vault.ca import Authority, Claims, new_authority
+from vault.database import Database
 from vault.files import VaultFiles
+from vault.making import new_vault
+from vault.opened import Opened, local_actor, open_all, opened
 from vault.revoking import Revoker
+from vault.safe import Safe
+from vault.seal.seals import SealKind, make
 from vault.signing import Signer
-from vault.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -34,17 +41,25 @@ class Made:
 
 
 def init(
-    files: VaultFiles, trust_domain: str, holders: Sequence[Claims], now: Callable[[], datetime]
+    files: VaultFiles,
+    trust_domain: str,
+    holders: Sequence[Claims],
+    now: Callable[[], datetime],
+    *,
+    seal: SealKind = SealKind.FILE,
+    settings: Mapping[str, Any] | None = None,
+    audit_key: Path | None = None,
 ) -> list[Made]:
-    """Make the CA and the processes' identities; nothing when there is a CA already.
+    """Make the seal, the CA and the processes' identities; nothing when there is a CA already.
 
-    Raises CONFIG_INVALID when a CA, or any identity it would write over, is there.
+    `audit_key` is where the audit's first key goes, to be kept elsewhere. Raises CONFIG_INVALID
+    when a CA, or any identity it would write over, is there, and for a seal that cannot be.
     """
     check_trust_domain(trust_domain)
     for claims in holders:
         check_claims(trust_domain, claims.role, claims.name, claims.workspace, claims.pool)
     with files.only_process():
-        if files.has_authority():
+        if files.has_authority() or files.plain_keys or files.store.exists():
             raise refuse(
                 Reason.CONFIG_INVALID,
                 f"there is a certificate authority in {files.folder} already; nothing was changed",
@@ -58,10 +73,29 @@ def init(
                     f"{directory} holds an identity of another vault; nothing was changed",
                     action="choose another --state-dir, or remove it",
                 )
-        files.save_authority(new_authority(new_key(), trust_domain, now()))
+        _make(files, new_authority(new_key(), trust_domain, now()), seal, settings, audit_key)
     return [
         issue(files, claims, files.identity(claims.role, claims.name), now) for claims in holders
     ]
+
+
+def _make(
+    files: VaultFiles,
+    authority: Authority,
+    kind: SealKind,
+    settings: Mapping[str, Any] | None,
+    audit_key: Path | None,
+) -> None:
+    """The database is what counts: until it is committed there is no vault."""
+    row, kek = make(kind, settings or {"path": files.seal_key}, files.given, files.folder)
+    write_file(files.ca, authority.pem)
+    first_key = os.urandom(32)
+    if audit_key is not None:
+        write_file(audit_key, first_key, mode=0o400)
+    with closing(Database(files.store)) as database:
+        new_vault(database, files, row, kek, [authority])
+        with open_all(files, Safe(database, kek, Anchor(files.anchor)), first_key) as it:
+            it.audit.written("init", actor=local_actor(), seal=str(kind))
 
 
 def write_addresses(files: VaultFiles) -> None:
@@ -91,7 +125,12 @@ def issue(
     that starts while the vault is away has one. Works while the vault runs. Raises
     CONFIG_INVALID when `out` is another identity's.
     """
-    authorities = files.load_authorities()
+    with opened(files) as it:
+        return _issue(it, claims, out, now)
+
+
+def _issue(it: Opened, claims: Claims, out: IdentityFiles, now: Callable[[], datetime]) -> Made:
+    files, authorities = it.files, it.authorities()
     domain = authorities.signing.trust_domain
     check_claims(domain, claims.role, claims.name, claims.workspace, claims.pool)
     uri = claims.uri(domain)
@@ -102,10 +141,10 @@ def issue(
             action="choose another --out",
         )
     key = new_key()
-    with closing(Store(files.store)) as store:
-        signer = Signer(lambda: authorities, store, now)
+    with it.audit.intent_now("issue", actor=local_actor(), identity=uri):
+        signer = Signer(lambda: authorities, it.store, now)
         issued = signer.issue_by_command(claims, key.public_key())
-        revoked = Revoker(signer, store, now).signed_list()
+        revoked = Revoker(signer, it.store, now).signed_list()
     here = files.identity(claims.role, claims.name).directory
     if out.directory == here and not claims.role.has_workspace:
         write_file(out.directory.parent / REVOCATIONS, revoked.SerializeToString())
@@ -139,7 +178,11 @@ def revoke(
     files: VaultFiles, role: Role, name: str, reason: str, now: Callable[[], datetime]
 ) -> str:
     """Revoke an identity; its URI. Works while the vault runs. Raises IDENTITY_NOT_FOUND."""
-    authorities = files.load_authorities()
-    with closing(Store(files.store)) as store:
-        revoker = Revoker(Signer(lambda: authorities, store, now), store, now)
-        return revoker.by_command(role, name, reason)
+    with opened(files) as it:
+        authorities = it.authorities()
+        revoker = Revoker(Signer(lambda: authorities, it.store, now), it.store, now)
+        said = {"role": str(role), "name": name}
+        with it.audit.intent_now("revoke", actor=local_actor(), **said) as record:
+            uri = revoker.by_command(role, name, reason)
+            record.add(identity=uri)
+        return uri

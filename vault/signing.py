@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from typing import Protocol
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -41,15 +42,27 @@ class Issued:
 
     chain: bytes
     renew_after: timedelta
+    identity: str = ""
+
+
+class Denied(Protocol):
+    """The audit's."""
+
+    def __call__(self, action: str, reason: str, *, actor: str, **facts: str) -> None: ...
 
 
 class Signer:
     """The CAs, what they issued, and the clock."""
 
     def __init__(
-        self, authorities: Callable[[], Authorities], store: Store, now: Callable[[], datetime]
+        self,
+        authorities: Callable[[], Authorities],
+        store: Store,
+        now: Callable[[], datetime],
+        denied: Denied | None = None,
     ) -> None:
-        """`authorities` says which there are, each time."""
+        """`authorities` says which there are, each time; `denied` is told the full reason."""
+        self._denied = denied
         self.authorities = authorities
         self._store = store
         self._now = now
@@ -75,24 +88,24 @@ class Signer:
             secret = token.secret if token else b""
             right = hmac.compare_digest(enrol_proof(secret or _NO_SECRET, token_id, csr_der), proof)
             if token is None:
-                raise _token_refused(token_id, "unknown")
+                raise self._token_refused(token_id, "unknown")
             if token.revoked is not None:
-                raise _token_refused(token_id, "revoked")
+                raise self._token_refused(token_id, "revoked")
             if token.expires <= seconds:
-                raise _token_refused(token_id, "expired")
+                raise self._token_refused(token_id, "expired")
             if token.used is not None:
                 # Its secret is gone; the first proof of this request is not.
                 first = self._store.certificate_for(origin, digest)
                 if first and hmac.compare_digest(first.proof_digest, proof_digest):
                     return self._again(first, now)
-                raise _token_refused(token_id, "used")
+                raise self._token_refused(token_id, "used")
             if not right:
-                raise _token_refused(token_id, "wrong proof")
+                raise self._token_refused(token_id, "wrong proof")
             claims = ca.Claims(Role.DAEMON, token.name, token.workspace, token.pool)
             if self._owner(claims) not in (None, token.workspace):
-                raise _token_refused(token_id, "name taken in another workspace")
+                raise self._token_refused(token_id, "name taken in another workspace")
             if not self._store.spend_token(token_id, seconds):
-                raise _token_refused(token_id, "used")
+                raise self._token_refused(token_id, "used")
             row = self._issue(
                 claims,
                 key,
@@ -119,12 +132,12 @@ class Signer:
             (old.role is Role.DAEMON and relayed_by.role is Role.BRAIN)
             or (old.role in _RENEW_THEIR_OWN and old.uri == relayed_by.uri)
         ):
-            raise _renewal_refused(old.uri, f"{relayed_by.uri} may not renew for it")
+            raise self._renewal_refused(old.uri, f"{relayed_by.uri} may not renew for it")
         leaf = x509.load_pem_x509_certificate(certificate)
         if not check_renewal(leaf, csr_der, signature):
-            raise _renewal_refused(old.uri, "wrong proof")
+            raise self._renewal_refused(old.uri, "wrong proof")
         if self.is_revoked(old):
-            raise _renewal_refused(old.uri, "revoked")
+            raise self._renewal_refused(old.uri, "revoked")
         origin = f"certificate:{leaf.fingerprint(hashes.SHA256()).hex()}"
         digest = _digest(csr_der)
         with self._store.transaction():
@@ -173,13 +186,13 @@ class Signer:
             end = leaf.not_valid_after_utc
             old = verified_identity(certificate, self.authorities().bundle, min(now, end))
         except (ValueError, x509.InvalidVersion):
-            raise _renewal_refused("", "not a certificate") from None
+            raise self._renewal_refused("", "not a certificate") from None
         except CarpalError as error:
-            raise _renewal_refused("", error.message) from None
+            raise self._renewal_refused("", error.message) from None
         if now > end + RENEW_GRACE:
-            raise _renewal_refused(old.uri, "expired too long ago")
+            raise self._renewal_refused(old.uri, "expired too long ago")
         if old.trust_domain != self.trust_domain:
-            raise _renewal_refused(old.uri, "of another trust domain")
+            raise self._renewal_refused(old.uri, "of another trust domain")
         return old
 
     def _issue(
@@ -224,19 +237,21 @@ class Signer:
     def _again(self, row: CertificateRow, now: datetime) -> Issued:
         """The answer of a row: renew at half of the certificate's life."""
         half = row.issued + (row.expires - row.issued) / 2
-        return Issued(row.chain, timedelta(seconds=max(0.0, half - now.timestamp())))
+        return Issued(row.chain, timedelta(seconds=max(0.0, half - now.timestamp())), row.identity)
+
+    def _token_refused(self, token_id: str, why: str) -> CarpalError:
+        # Anyone may send an id, of any length.
+        _log.warning("token refused", extra={"token_id": token_id[:128], "why": why})
+        if self._denied is not None:
+            self._denied("enrol", why, actor="", token=token_id[:128])
+        return refuse(Reason.TOKEN_REFUSED, "the enrolment token was refused")
+
+    def _renewal_refused(self, uri: str, why: str) -> CarpalError:
+        _log.warning("renewal refused", extra={"identity": uri, "why": why})
+        if self._denied is not None:
+            self._denied("renew", why, actor=uri)
+        return refuse(Reason.RENEWAL_REFUSED, "the renewal was refused")
 
 
 def _digest(data: bytes) -> bytes:
     return sha256(data).digest()
-
-
-def _token_refused(token_id: str, why: str) -> CarpalError:
-    # Anyone may send an id, of any length.
-    _log.warning("token refused", extra={"token_id": token_id[:128], "why": why})
-    return refuse(Reason.TOKEN_REFUSED, "the enrolment token was refused")
-
-
-def _renewal_refused(uri: str, why: str) -> CarpalError:
-    _log.warning("renewal refused", extra={"identity": uri, "why": why})
-    return refuse(Reason.RENEWAL_REFUSED, "the renewal was refused")

@@ -1,23 +1,27 @@
 """Tokens, certificates and revocations on disk: one-use is a transaction here, not a check.
 
-A token's secret is kept as it is, because an HMAC needs the secret itself;
-encryption at rest comes with the seal. It is erased when the token is used,
-revoked or found expired, and SQLite overwrites what it frees (in its
-write-ahead log at the next checkpoint, by when the secret opens nothing).
+A token's secret is in the safe, since an HMAC needs the secret itself, and is destroyed when the
+token is used, revoked or found expired. A revocation has a witness there, so that none is lost or
+changed unseen.
 
 Calls are synchronous and must not overlap: the service makes them from one thread.
 """
 
+import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field
-from pathlib import Path
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import astuple, dataclass, field, replace
+from typing import Any
 
-from carpal.errors import refuse
+from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from vault.database import Database
+from vault.safe import Safe
+from vault.seal.envelope import Place, policy_hash
 
-SCHEMA = 2
+_log = logging.getLogger(__name__)
+
+SCHEMA = 3
 
 _TABLES = """
 CREATE TABLE tokens (
@@ -57,6 +61,27 @@ CREATE TABLE revocations (
   version  INTEGER NOT NULL UNIQUE
 ) STRICT;
 """
+_SINCE_3 = """
+DROP INDEX tokens_secret;
+ALTER TABLE tokens ADD COLUMN held INTEGER NOT NULL DEFAULT 0;  -- 1 while its secret is in the safe
+ALTER TABLE tokens DROP COLUMN secret;
+CREATE INDEX tokens_held ON tokens (expires) WHERE held = 1;
+CREATE TABLE credentials (
+  workspace      TEXT NOT NULL,
+  vault_id       TEXT NOT NULL,
+  credential_id  TEXT NOT NULL,
+  display_name   TEXT NOT NULL,
+  kind           TEXT NOT NULL,
+  policy         BLOB NOT NULL,      -- JSON; its secrets open by this alone
+  generation     INTEGER NOT NULL,
+  state          TEXT NOT NULL,
+  content_digest BLOB NOT NULL,
+  created        INTEGER NOT NULL,
+  archived       INTEGER,
+  PRIMARY KEY (workspace, vault_id, credential_id)
+) STRICT;
+"""
+_COLUMNS = "token_id, workspace, name, pool, content_digest, expires, used, revoked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,63 +128,130 @@ class RevocationRow:
     version: int
 
 
-# Rows are `SELECT *` and whole inserts: the dataclasses have the tables' columns, in order.
+def schema_of(database: Database) -> int:
+    """Of a database; CONFIG_INVALID for one of a newer vault."""
+    version = int(database.pragma("user_version"))
+    if version > SCHEMA:
+        raise refuse(
+            Reason.CONFIG_INVALID,
+            f"{database.path} has schema {version}, from a newer vault; this one knows {SCHEMA}",
+            action="run that version",
+        )
+    return version
+
+
+def make_tables(database: Database) -> list[TokenRow]:
+    """The newest tables, in a transaction that also makes the safe; tokens to be put into it."""
+    version = schema_of(database)
+    if version < 1:
+        database.execute(_TABLES)
+    if version < 2:
+        database.execute(_SINCE_2)
+    live: list[TokenRow] = []
+    if version < 3:
+        query = "SELECT token_id, workspace, name, pool, secret, content_digest, expires "
+        rows = database.execute(query + "FROM tokens WHERE secret IS NOT NULL")
+        live = [TokenRow(*row) for row in rows]
+        database.execute("UPDATE tokens SET secret = NULL")
+        database.execute(_SINCE_3)
+    database.pragma("user_version", SCHEMA)
+    return live
+
+
+# Certificates and revocations are `SELECT *` and whole inserts: the dataclasses have the tables'
+# columns, in order.
 
 
 class Store:
-    """The vault's database."""
+    """The vault's database, beside its safe."""
 
-    def __init__(self, path: Path) -> None:
-        self._db = Database(path)
-        self._migrate(path)
-
-    def close(self) -> None:
-        """Close the database; the store is of no use afterwards."""
-        self._db.close()
+    def __init__(self, safe: Safe) -> None:
+        self._safe = safe
+        self._db = safe.database
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing, and nobody else writes meanwhile."""
-        with self._db.transaction():
+        with self._safe.transaction():
             yield
 
     def add_token(self, token: TokenRow) -> None:
         """A new token; its id must not be there yet."""
-        self._db.execute("INSERT INTO tokens VALUES (?,?,?,?,?,?,?,?,?)", astuple(token))
+        with self._whole():
+            values = (token.token_id, token.workspace, token.name, token.pool)
+            more = (token.content_digest, token.expires, token.used, token.revoked)
+            self._db.execute(
+                f"INSERT INTO tokens ({_COLUMNS}, held) VALUES (?,?,?,?,?,?,?,?,0)",  # noqa: S608
+                (*values, *more),
+            )
+            self.hold_secret(token)
+
+    def hold_secret(self, token: TokenRow) -> None:
+        """Put a token's secret into the safe."""
+        if token.secret:
+            self._safe.put(_place(token), _use(token), token.secret)
+            self._db.execute("UPDATE tokens SET held = 1 WHERE token_id = ?", (token.token_id,))
 
     def token(self, token_id: str) -> TokenRow | None:
-        """The token, whatever became of it."""
-        for row in self._db.execute("SELECT * FROM tokens WHERE token_id = ?", (token_id,)):
-            return _token(row)
-        return None
+        """The token, whatever became of it. One whose secret does not open has none."""
+        query = f"SELECT {_COLUMNS} FROM tokens WHERE token_id = ?"  # noqa: S608
+        row = self._db.one(query, (token_id,))
+        if row is None:
+            return None
+        token = _token(row)
+        try:
+            secret = self._safe.get(_place(token), _use(token))
+        except CarpalError as error:
+            _log.error("a token is damaged", extra={"token_id": token_id, "why": str(error)})
+            return token
+        return replace(token, secret=secret or b"")
 
     def tokens(self, workspace: str) -> list[TokenRow]:
-        """A workspace's tokens, those that end last first."""
-        query = "SELECT * FROM tokens WHERE workspace = ? ORDER BY expires DESC, token_id"
+        """A workspace's tokens, those that end last first, without their secrets."""
+        query = (
+            f"SELECT {_COLUMNS} FROM tokens "  # noqa: S608
+            "WHERE workspace = ? ORDER BY expires DESC, token_id"
+        )
         return [_token(row) for row in self._db.execute(query, (workspace,))]
 
     def spend_token(self, token_id: str, now: int) -> bool:
         """Mark it used and erase its secret; False when it could not be used any more."""
-        self._db.execute(
-            "UPDATE tokens SET used = ?, secret = NULL WHERE token_id = ? AND used IS NULL "
-            "AND revoked IS NULL AND secret IS NOT NULL AND expires > ?",
-            (now, token_id, now),
-        )
-        return self._db.changes() == 1
+        where = "token_id = ? AND used IS NULL AND revoked IS NULL AND held = 1 AND expires > ?"
+        return self._let_go("used", now, where, (token_id, now)) == 1
 
     def revoke_token(self, token_id: str, workspace: str, now: int) -> None:
         """Make it useless; one that is gone, or another workspace's, stays as it is."""
-        self._db.execute(
-            "UPDATE tokens SET revoked = ?, secret = NULL "
-            "WHERE token_id = ? AND workspace = ? AND revoked IS NULL",
-            (now, token_id, workspace),
-        )
+        where = "token_id = ? AND workspace = ? AND revoked IS NULL"
+        self._let_go("revoked", now, where, (token_id, workspace))
 
     def erase_expired_secrets(self, now: int) -> None:
         """Forget what nobody may use again."""
-        self._db.execute(
-            "UPDATE tokens SET secret = NULL WHERE secret IS NOT NULL AND expires <= ?", (now,)
-        )
+        self._let_go("held", 0, "held = 1 AND expires <= ?", (now,))
+
+    def erase_secrets(self) -> int:
+        """Make all unused tokens useless; how many those were."""
+        return self._let_go("held", 0, "held = 1", ())
+
+    def _let_go(self, column: str, value: int, where: str, bindings: tuple[object, ...]) -> int:
+        """Note in a column of tokens what became of them, and destroy their secrets."""
+        query = f"SELECT {_COLUMNS} FROM tokens WHERE {where}"  # noqa: S608
+        found = [_token(row) for row in self._db.execute(query, bindings)]
+        if not found:
+            return 0
+        with self._whole():
+            found = [_token(row) for row in self._db.execute(query, bindings)]
+            for token in found:
+                self._safe.remove(_place(token))
+                self._db.execute("UPDATE tokens SET held = 0 WHERE token_id = ?", (token.token_id,))
+                self._db.execute(
+                    f"UPDATE tokens SET {column} = ? WHERE token_id = ?",  # noqa: S608
+                    (value, token.token_id),
+                )
+        return len(found)
+
+    def _whole(self) -> AbstractContextManager[None]:
+        """A transaction, or the one there is."""
+        return nullcontext() if self._db.in_transaction else self.transaction()
 
     def add_certificate(self, certificate: CertificateRow) -> None:
         """Remember what was issued."""
@@ -200,18 +292,50 @@ class Store:
 
     def name_promised_elsewhere(self, name: str, workspace: str) -> bool:
         """Whether another workspace has a live token for a daemon of this name."""
-        query = (
-            "SELECT 1 FROM tokens WHERE name = ? AND workspace <> ? AND secret IS NOT NULL LIMIT 1"
-        )
+        query = "SELECT 1 FROM tokens WHERE name = ? AND workspace <> ? AND held = 1 LIMIT 1"
         return any(True for _ in self._db.execute(query, (name, workspace)))
 
     def revoke(self, identity: str, now: int, milliseconds: int, reason: str, revoker: str) -> None:
         """Refuse what was issued to an identity up to `now`; the list gets a higher version."""
-        self._db.execute(
-            "INSERT OR REPLACE INTO revocations SELECT ?, ?, ?, ?, "
-            "max(?, coalesce((SELECT max(version) FROM revocations), 0) + 1)",
-            (identity, now, reason, revoker, milliseconds),
-        )
+        with self._whole():
+            self._db.execute(
+                "INSERT OR REPLACE INTO revocations SELECT ?, ?, ?, ?, "
+                "max(?, coalesce((SELECT max(version) FROM revocations), 0) + 1)",
+                (identity, now, reason, revoker, milliseconds),
+            )
+            self.bear_witness(identity)
+
+    def bear_witness(self, identity: str) -> None:
+        """Note what is revoked of an identity where nobody changes it unseen."""
+        row = self.revocation(identity)
+        if row is not None:
+            self._safe.witness(_revocation_place(identity), _said(row))
+
+    def restate_witnesses(self) -> None:
+        """Take the revocations as they are: of a database that was put back."""
+        with self.transaction():
+            for place, _, _ in self._safe.places("revocation"):
+                self._safe.remove(place)
+            for row in self.revocations_since(-1):
+                self.bear_witness(row.identity)
+
+    def doubt_refresh(self) -> int:
+        """Note of credentials that rotate that theirs may be used up; how many those are."""
+        with self.transaction():
+            self._db.execute(
+                "UPDATE credentials SET state = 'refresh_unknown' "
+                "WHERE kind = 'mcp_oauth' AND archived IS NULL"
+            )
+            return self._db.changes()
+
+    def check_witnesses(self) -> None:
+        """VAULT_ROLLED_BACK when a revocation was changed, added or lost."""
+        told = {place.id: policy for place, policy, _ in self._safe.places("revocation")}
+        there = {row.identity: _said(row) for row in self.revocations_since(-1)}
+        if told != there:
+            raise refuse(
+                Reason.VAULT_ROLLED_BACK, "revocations were changed or removed by other hands"
+            )
 
     def revocation(self, identity: str) -> RevocationRow | None:
         """What is revoked of an identity."""
@@ -232,28 +356,29 @@ class Store:
 
     def revoke_tokens_for(self, name: str, workspace: str, now: int) -> None:
         """Make the unused tokens for a daemon of this name useless."""
-        self._db.execute(
-            "UPDATE tokens SET revoked = ?, secret = NULL "
-            "WHERE name = ? AND workspace = ? AND secret IS NOT NULL",
-            (now, name, workspace),
-        )
-
-    def _migrate(self, path: Path) -> None:
-        with self.transaction():
-            version = int(self._db.pragma("user_version"))
-            if version > SCHEMA:
-                raise refuse(
-                    Reason.CONFIG_INVALID,
-                    f"{path} has schema {version}, from a newer vault; this one knows {SCHEMA}",
-                    action="run that version",
-                )
-            if version < 1:
-                self._db.execute(_TABLES)
-            if version < SCHEMA:
-                self._db.execute(_SINCE_2)
-                self._db.pragma("user_version", SCHEMA)
+        where = "name = ? AND workspace = ? AND held = 1"
+        self._let_go("revoked", now, where, (name, workspace))
 
 
-def _token(row: tuple[object, ...]) -> TokenRow:
-    token_id, workspace, name, pool, secret, *rest = row
-    return TokenRow(token_id, workspace, name, pool, secret or b"", *rest)  # type: ignore[arg-type]
+def _token(row: tuple[Any, ...]) -> TokenRow:
+    token_id, workspace, name, pool, *rest = row
+    return TokenRow(token_id, workspace, name, pool, b"", *rest)
+
+
+def _place(token: TokenRow) -> Place:
+    return Place("token", token.workspace, "", token.token_id, "secret")
+
+
+def _use(token: TokenRow) -> bytes:
+    """What a token is good for: a row that was changed opens no secret."""
+    parts = (token.name, token.pool, str(token.expires))
+    return policy_hash(*(part.encode() for part in parts))
+
+
+def _revocation_place(identity: str) -> Place:
+    return Place("revocation", "", "", identity, "row")
+
+
+def _said(row: RevocationRow) -> bytes:
+    parts = (str(row.before), row.reason, row.revoker, str(row.version))
+    return policy_hash(*(part.encode() for part in parts))

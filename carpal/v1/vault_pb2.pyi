@@ -47,9 +47,18 @@ class GetStatusResponse(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     TRUST_DOMAIN_FIELD_NUMBER: _builtins.int
     AUDIT_HEAD_FIELD_NUMBER: _builtins.int
+    SEAL_FIELD_NUMBER: _builtins.int
+    SEALED_BECAUSE_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
     sealed: _builtins.bool
     version: _builtins.str
     trust_domain: _builtins.str
+    seal: _builtins.str
+    """How the seal's key comes in: `file`, `descriptor`, `passphrase` or `kms`."""
+    sealed_because: _builtins.str
+    """Why it is sealed; empty while it is open."""
+    term: _builtins.int
+    """Of the key that wraps what is sealed now."""
     @_builtins.property
     def audit_head(self) -> _types_pb2.ChainHead: ...
     def __init__(
@@ -59,10 +68,13 @@ class GetStatusResponse(_message.Message):
         version: _builtins.str = ...,
         trust_domain: _builtins.str = ...,
         audit_head: _types_pb2.ChainHead | None = ...,
+        seal: _builtins.str = ...,
+        sealed_because: _builtins.str = ...,
+        term: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["audit_head", b"audit_head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit_head", b"audit_head", "sealed", b"sealed", "trust_domain", b"trust_domain", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit_head", b"audit_head", "seal", b"seal", "sealed", b"sealed", "sealed_because", b"sealed_because", "term", b"term", "trust_domain", b"trust_domain", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -74,7 +86,7 @@ class UnsealRequest(_message.Message):
 
     KEY_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
-    """Must not be logged."""
+    """Must not be logged. Empty asks the vault to try again by itself."""
     def __init__(
         self,
         *,
@@ -1017,7 +1029,7 @@ class AuditEntry(_message.Message):
     actor: _builtins.str
     action: _builtins.str
     detail: _builtins.bytes
-    """JSON; never a secret."""
+    """The whole line, JSON; never a secret."""
     hash: _builtins.bytes
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp: ...

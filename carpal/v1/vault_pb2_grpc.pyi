@@ -41,10 +41,13 @@ class VaultStub:
       none beyond the common ones
     """
     Unseal: _grpc.UnaryUnaryMultiCallable[_vault_pb2.UnsealRequest, _vault_pb2.UnsealResponse]
-    """Open the seal with a passphrase or key that is only sent in.
+    """Open the seal with a passphrase or key that is only sent in. Until then
+    every other method but GetStatus is refused: UNAVAILABLE VAULT_SEALED.
     Callers: operator.
     Idempotent: unsealing twice is the first answer.
       wrong key → PERMISSION_DENIED SEAL_KEY_WRONG → use the right one
+      key missing, or the key service away → UNAVAILABLE VAULT_SEALED → hand the key in, or mend the service
+      database older than it was → FAILED_PRECONDITION VAULT_ROLLED_BACK → if you restored a backup, say so
     """
     Sign: _grpc.UnaryUnaryMultiCallable[_vault_pb2.SignRequest, _vault_pb2.SignResponse]
     """Sign a certificate: for an enrolment token, or for the old key.
@@ -151,10 +154,13 @@ class VaultAsyncStub(VaultStub):
       none beyond the common ones
     """
     Unseal: _aio.UnaryUnaryMultiCallable[_vault_pb2.UnsealRequest, _vault_pb2.UnsealResponse]  # type: ignore[assignment]
-    """Open the seal with a passphrase or key that is only sent in.
+    """Open the seal with a passphrase or key that is only sent in. Until then
+    every other method but GetStatus is refused: UNAVAILABLE VAULT_SEALED.
     Callers: operator.
     Idempotent: unsealing twice is the first answer.
       wrong key → PERMISSION_DENIED SEAL_KEY_WRONG → use the right one
+      key missing, or the key service away → UNAVAILABLE VAULT_SEALED → hand the key in, or mend the service
+      database older than it was → FAILED_PRECONDITION VAULT_ROLLED_BACK → if you restored a backup, say so
     """
     Sign: _aio.UnaryUnaryMultiCallable[_vault_pb2.SignRequest, _vault_pb2.SignResponse]  # type: ignore[assignment]
     """Sign a certificate: for an enrolment token, or for the old key.
@@ -270,10 +276,13 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         request: _vault_pb2.UnsealRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.UnsealResponse, _abc.Awaitable[_vault_pb2.UnsealResponse]]:
-        """Open the seal with a passphrase or key that is only sent in.
+        """Open the seal with a passphrase or key that is only sent in. Until then
+        every other method but GetStatus is refused: UNAVAILABLE VAULT_SEALED.
         Callers: operator.
         Idempotent: unsealing twice is the first answer.
           wrong key → PERMISSION_DENIED SEAL_KEY_WRONG → use the right one
+          key missing, or the key service away → UNAVAILABLE VAULT_SEALED → hand the key in, or mend the service
+          database older than it was → FAILED_PRECONDITION VAULT_ROLLED_BACK → if you restored a backup, say so
         """
 
     @_abc_1.abstractmethod

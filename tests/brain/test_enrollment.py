@@ -34,6 +34,7 @@ from hands.leaving import diagnose
 from tests.pki import Pki
 from tests.trust import BRAINS, Trust, trust
 from vault.ca import Claims
+from vault.opened import authority_of
 
 TIMEOUT = 10
 
@@ -68,7 +69,7 @@ async def test_a_machine_without_a_certificate_enrols_and_learns_where_to_dial(
     domain: Trust,
 ) -> None:
     token = await domain.token("build-1")
-    ca = domain.files.load_authority().pem
+    ca = authority_of(domain.files).pem
     async with port(domain.enrollment_address, ca) as stub:
         answer = await stub.Enroll(enrol(token, certificate_request(new_key())), timeout=TIMEOUT)
     assert identity_of(answer.certificate_chain).name == "build-1"
@@ -79,7 +80,7 @@ async def test_a_machine_without_a_certificate_enrols_and_learns_where_to_dial(
 
 async def test_what_the_vault_refuses_is_said_in_its_words(domain: Trust) -> None:
     token = await domain.token()
-    async with port(domain.enrollment_address, domain.files.load_authority().pem) as stub:
+    async with port(domain.enrollment_address, authority_of(domain.files).pem) as stub:
         with pytest.raises(Denied) as raised, rpc_errors("the brain"):
             await stub.Enroll(
                 enrol(token, certificate_request(new_key()), bytes(32)), timeout=TIMEOUT
@@ -99,7 +100,7 @@ async def ask(domain: Trust, files: IdentityFiles) -> pb.DiagnoseResponse:
     loaded = files.load()
     nonce = secrets.token_bytes(32)
     proof = diagnosis_signature(loaded.key, der(loaded.chain), nonce)
-    async with port(domain.enrollment_address, domain.files.load_authority().pem) as stub:
+    async with port(domain.enrollment_address, authority_of(domain.files).pem) as stub:
         with rpc_errors("the brain"):
             return await stub.Diagnose(
                 pb.DiagnoseRequest(certificate=loaded.chain, nonce=nonce, proof=proof),
@@ -124,7 +125,7 @@ async def test_a_certificates_holder_is_told_why_it_is_refused(
     """What TLS never says: expired, too early, of another authority, revoked."""
     now, day = datetime.now(UTC), timedelta(days=1)
     own = Pki(tmp_path / "own")
-    own.authority = domain.files.load_authority()
+    own.authority = authority_of(domain.files)
     foreign = Pki(tmp_path / "foreign")
     old, end = now - timedelta(minutes=4), now - timedelta(minutes=1)
     revoked = own.issue("daemon", "gone")
@@ -154,7 +155,7 @@ async def test_a_good_certificate_of_a_quarantined_daemon_is_told_of_the_quarant
 ) -> None:
     """Else `ok` is all that a clone hears, and it may not link."""
     own = Pki(tmp_path / "own")
-    own.authority = domain.files.load_authority()
+    own.authority = authority_of(domain.files)
     brain = domain.identity(Role.BRAIN, "brain-1")
     broken = refuse(Reason.UNREACHABLE, "sessiond does not answer")
 
@@ -189,7 +190,7 @@ async def test_who_does_not_hold_the_key_is_told_nothing_and_retires_nothing(
     for_the_other = diagnosis_signature(loaded.key, der(loaded.chain), good.nonce)
     short = retirement_signature(loaded.key, der(loaded.chain), b"short")
     operator = retirement(domain.identity(Role.OPERATOR, "operator"))
-    async with port(domain.enrollment_address, domain.files.load_authority().pem) as stub:
+    async with port(domain.enrollment_address, authority_of(domain.files).pem) as stub:
         for ask in (
             stub.Diagnose(pb.DiagnoseRequest(certificate=loaded.chain, nonce=good.nonce)),
             stub.Diagnose(pb.DiagnoseRequest(certificate=b"junk", nonce=good.nonce)),
@@ -214,7 +215,7 @@ async def test_a_daemon_that_retires_is_revoked_and_its_old_wish_does_not_touch_
 ) -> None:
     files = domain.issue(Claims(Role.DAEMON, "d", "default"))
     wish = retirement(files)
-    async with port(domain.enrollment_address, domain.files.load_authority().pem) as stub:
+    async with port(domain.enrollment_address, authority_of(domain.files).pem) as stub:
         await stub.Retire(wish, timeout=TIMEOUT)
         assert await ask_verdict(domain, files) == "IDENTITY_REVOKED"
         anew = domain.issue(Claims(Role.DAEMON, "d", "default"))
@@ -242,7 +243,7 @@ async def ask_verdict(domain: Trust, files: IdentityFiles) -> str:
 
 async def enrolled(domain: Trust, name: str) -> Identity:
     """A machine that enrolled."""
-    async with port(domain.enrollment_address, domain.files.load_authority().pem) as stub:
+    async with port(domain.enrollment_address, authority_of(domain.files).pem) as stub:
         token = await domain.token(name)
         answer = await stub.Enroll(enrol(token, certificate_request(new_key())), timeout=TIMEOUT)
     return identity_of(answer.certificate_chain)
@@ -263,7 +264,7 @@ async def test_a_vault_that_is_gone_spends_no_token(tmp_path: Path) -> None:
 async def test_the_brains_own_trouble_with_the_vault_is_not_the_machines(domain: Trust) -> None:
     """A relay whose role may not call Sign says that the vault cannot sign."""
     daemon = domain.issue(Claims(Role.DAEMON, "d", "default"))
-    ca = domain.files.load_authority().pem
+    ca = authority_of(domain.files).pem
     serving = domain.identity(Role.BRAIN, "brain-1")
     async with relay(daemon, domain.vault_address, serving) as address, port(address, ca) as stub:
         with pytest.raises(Unreachable) as raised, rpc_errors("the brain"):

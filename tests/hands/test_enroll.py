@@ -26,6 +26,7 @@ from hands.enroll import Links, enroll, links_path, renew
 from tests.pki import Pki
 from tests.trust import BRAINS, Trust, trust
 from vault import ca
+from vault.opened import authority_of
 
 NOW = datetime.now(UTC)
 
@@ -46,7 +47,7 @@ async def test_a_token_becomes_an_identity_and_links(domain: Trust, identity_dir
     loaded = IdentityFiles(identity_dir).load_valid()
     assert loaded.identity == enrolled.identity
     assert loaded.identity.uri == "spiffe://carpal.internal/daemon/build-1"
-    assert loaded.ca == domain.files.load_authority().pem
+    assert loaded.ca == authority_of(domain.files).pem
     assert names(identity_dir) == ["ca.pem", "cert.pem", "key.pem"]
     links = Links.load(links_path(identity_dir))
     assert links == Links(BRAINS, domain.enrollment_address)
@@ -251,7 +252,7 @@ async def test_a_renewal_of_another_authoritys_certificate_is_refused(
 ) -> None:
     files = Pki(tmp_path / "other").issue("daemon", "build-1")
     loaded = files.load()
-    files.install(loaded.key_pem, loaded.chain, domain.files.load_authority().pem)
+    files.install(loaded.key_pem, loaded.chain, authority_of(domain.files).pem)
     with pytest.raises(Denied) as raised:
         await renew(files.directory, domain.enrollment_address, _nothing)
     assert raised.value.reason is Reason.RENEWAL_REFUSED

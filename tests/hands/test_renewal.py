@@ -23,6 +23,7 @@ from tests.pki import Pki
 from tests.test_renewal import full_after
 from tests.trust import Trust, trust
 from vault.ca import Claims
+from vault.opened import authority_of
 
 DAYS = timedelta(days=1)
 
@@ -180,7 +181,7 @@ async def test_a_stream_whose_certificate_expires_is_replaced_before_it_ends(
     """L30: the link that ends by itself in a moment has a successor by then."""
     life = timedelta(seconds=4 * SCALE)
     pki = Pki(machine.state)
-    pki.authority = domain.files.load_authority()
+    pki.authority = authority_of(domain.files)
     now = _now()
     short = pki.issue(Role.DAEMON, "d", not_before=now, not_after=now + life).load()
     machine.identity.install(short.key_pem, short.chain, short.ca)

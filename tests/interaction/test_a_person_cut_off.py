@@ -20,6 +20,7 @@ from tests.pace import SCALE
 from tests.pki import Pki
 from tests.world import World
 from vault.files import VaultFiles
+from vault.opened import authority_of
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +85,7 @@ def renewed(whole: World) -> None:
     folder = whole.state / "hand" / "identity"
     name = IdentityFiles(folder).load_valid().identity.name
     pki = Pki(whole.state)
-    pki.authority = VaultFiles(whole.state).load_authority()
+    pki.authority = authority_of(VaultFiles(whole.state))
     pki.issue(Role.DAEMON, name, directory=folder)
 
 

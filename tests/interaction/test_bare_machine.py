@@ -28,6 +28,7 @@ from tests.packaging.bundles import Made
 from tests.pki import Pki
 from tests.world import World, world
 from vault.files import VaultFiles
+from vault.opened import authority_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -225,7 +226,7 @@ def shorten(state: Path, identity: Path) -> None:
     """Give the daemon a certificate that is over soon, as after a day."""
     now = datetime.now(UTC)
     pki = Pki(state)
-    pki.authority = VaultFiles(state).load_authority()
+    pki.authority = authority_of(VaultFiles(state))
     pki.issue(
         Role.DAEMON,
         "bare-1",

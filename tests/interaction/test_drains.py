@@ -23,6 +23,7 @@ from tests.pace import SCALE
 from tests.pki import Pki
 from tests.world import World, world
 from vault.files import VaultFiles
+from vault.opened import authority_of
 
 TERM = 20.0 * SCALE
 """Seconds of a lease: far longer than a hand-over takes, so that waiting for one would show."""
@@ -94,7 +95,7 @@ async def test_a_brain_whose_certificate_ends_drains_its_links_first_and_the_cal
 def _renew(it: World, start: datetime, end: datetime) -> None:
     """Give the brain another certificate, as its renewal does."""
     pki = Pki(it.state)
-    pki.authority = VaultFiles(it.state).load_authority()
+    pki.authority = authority_of(VaultFiles(it.state))
     folder = it.state / "brain" / "b1" / "identity"
     pki.issue(Role.BRAIN, "b1", not_before=start, not_after=end, directory=folder)
 

@@ -24,6 +24,7 @@ from carpal.v1 import vault_pb2, vault_pb2_grpc
 from tests.pki import Pki
 from vault.cli import vault
 from vault.files import VaultFiles
+from vault.opened import authority_of
 
 WAIT = 20
 
@@ -68,7 +69,7 @@ def test_init_makes_the_ca_and_an_identity_for_every_process(state: Path) -> Non
     places = [said.index(f"  carpal {step}") for step in steps]
     assert places == sorted(places)
     # A server's chain ends with the CA, for machines that enrol.
-    assert loaded[2].chain.endswith(VaultFiles(state).load_authority().pem)
+    assert loaded[2].chain.endswith(authority_of(VaultFiles(state)).pem)
 
 
 def test_what_init_writes_is_for_the_owner_alone(state: Path) -> None:
@@ -185,14 +186,15 @@ def test_commands_before_init_say_so(state: Path) -> None:
     assert not state.exists(), "a mistyped folder is not made"
 
 
-def test_an_open_or_damaged_ca_key_is_refused(state: Path) -> None:
+def test_v07_an_open_or_damaged_seal_key_is_refused(state: Path) -> None:
     carpal_vault("init", "--state-dir", state)
-    key = VaultFiles(state).ca_key
+    key = VaultFiles(state).seal_key
     key.chmod(0o644)
-    with pytest.raises(BadInput, match="chmod 600"):
+    with pytest.raises(BadInput, match="chmod 400"):
         carpal_vault("issue", "brain", "b", "--state-dir", state)
-    write_file(key, b"junk")
-    with pytest.raises(BadInput, match="damaged"):
+    key.write_bytes(b"junk")
+    key.chmod(0o400)
+    with pytest.raises(BadInput, match="4 bytes"):
         carpal_vault("issue", "brain", "b", "--state-dir", state)
 
 
@@ -203,7 +205,7 @@ def test_an_unknown_key_of_the_config_file_is_named(state: Path, tmp_path: Path)
     assert (code, "'lisen'" in said) == (2, True)
 
 
-def test_run_serves_until_a_signal_and_keeps_others_out(state: Path) -> None:
+def test_v09_run_serves_until_a_signal_and_keeps_others_out(state: Path) -> None:
     carpal_vault("init", "--state-dir", state)
     with running(state) as (process, address):
         files = VaultFiles(state).identity(Role.OPERATOR, "operator")
@@ -229,7 +231,7 @@ def test_a_clock_that_is_behind_is_one_clear_line(state: Path) -> None:
     """One that has expired is renewed by the vault itself; one of the future is a wrong clock."""
     carpal_vault("init", "--state-dir", state)
     pki = Pki(state)
-    pki.authority = VaultFiles(state).load_authority()
+    pki.authority = authority_of(VaultFiles(state))
     start = datetime.now(UTC) + timedelta(hours=5)
     pki.issue("vault", "vault", not_before=start, directory=state / "vault" / "identity")
     code, said = refused("run", "--state-dir", state, "--listen", "127.0.0.1:0")

@@ -2,11 +2,9 @@
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
-import apsw
 import pytest
 
 from carpal.client import rpc_errors
@@ -17,10 +15,10 @@ from carpal.tls import IdentityFiles
 from carpal.v1 import vault_pb2 as pb
 from carpal.v1 import vault_pb2_grpc
 from tests.trust import Trust, trust
+from tests.vault.safes import store_in
 from tests.vault.test_service import TIMEOUT, by_key, by_token, new_request, sign
 from vault import setup
 from vault.ca import LEAF_LIFETIME, Claims
-from vault.store import Store
 
 
 @pytest.fixture
@@ -161,22 +159,18 @@ async def test_what_has_expired_leaves_the_list_and_is_still_not_renewed(
     domain.clock.offset = 2 * LEAF_LIFETIME + timedelta(minutes=1)
     after = await listed(operator)
     assert (after.version, list(after.revocations)) == (version, [])
-    assert not domain.service._revoker._signatures, "they are kept as long as they are listed"
+    assert not domain.service.door.parts.revoker._signatures, (
+        "they are kept as long as they are listed"
+    )
     with caplog.at_level(logging.WARNING), pytest.raises(Denied):
         await sign(brain, by_key(daemon, new_request()))
     assert "revoked" in {getattr(record, "why", None) for record in caplog.records}
 
 
-def test_a_store_of_the_first_schema_is_brought_up_to_date(tmp_path: Path) -> None:
-    path = tmp_path / "vault.db"
-    with closing(Store(path)):
-        pass
-    db = apsw.Connection(str(path))
-    db.execute("DROP TABLE revocations; ALTER TABLE certificates DROP COLUMN authority")
-    db.pragma("user_version", 1)
-    db.close()
-    with closing(Store(path)) as store:
+def test_a_list_has_a_higher_version_whatever_the_clock_says(tmp_path: Path) -> None:
+    with store_in(tmp_path) as store:
         store.revoke("x", 5, 5000, "why", "me")
         assert store.revocations_version() == 5000
         store.revoke("y", 4, 4000, "why", "me")
         assert store.revocations_version() == 5001
+        store.check_witnesses()

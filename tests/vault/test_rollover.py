@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -28,15 +27,15 @@ from hands.enroll import enroll, renew
 from tests.pace import SCALE
 from tests.test_server import Orchestrator
 from tests.trust import Trust, trust
-from vault import ca, rollover, setup
+from vault import authority_keys, ca, rollover, setup
 from vault.app import now
 from vault.authorities import Phase
 from vault.ca import Claims
 from vault.cli import vault
 from vault.files import RETIRING, Following, VaultFiles
+from vault.opened import authorities_of, authority_of, opened
 from vault.revoking import Revoker
 from vault.signing import Signer
-from vault.store import Store
 
 WAIT = 10.0 * SCALE
 
@@ -83,7 +82,7 @@ async def test_a_hand_that_was_away_through_prepare_and_switch_comes_back_and_on
     await enroll(await domain.token("late"), late)
     await enroll(await domain.token("steady"), steady)
     token = await domain.token("joining")
-    old = ca.key_id(domain.files.load_authority().certificate)
+    old = ca.key_id(authority_of(domain.files).certificate)
 
     new = ca.key_id(_next(rollover.prepare(domain.files, domain.clock).other))
     await renewed(domain, steady)
@@ -224,32 +223,34 @@ def test_a_daemon_that_knows_only_the_old_authority_believes_that_it_is_revoked_
         lambda: rollover.prepare(files, now),
         lambda: rollover.switch(files),
     ]
-    with closing(Store(files.store)) as store:
-        revoker = Revoker(Signer(Following(files), store, now), store, now)
+    with opened(files) as it:
+        store = it.store
+        revoker = Revoker(Signer(Following(files, it.key_of), store, now), store, now)
         for phase in range(max(revoked_after, seen_after) + 1):
             if phase:
                 steps[phase - 1]()
             if phase == revoked_after:
                 setup.revoke(files, Role.DAEMON, "build-1", "stolen", now)
                 setup.revoke(files, Role.BRAIN, "b", "", now)
-            held.take(revoker.signed_list(), files.load_authorities().bundle)
+            held.take(revoker.signed_list(), authorities_of(files).bundle)
     with pytest.raises(CarpalError) as caught:
         held.check(me)
     refusal = from_status(to_status(caught.value))
     old = IdentityFiles(thief).ca.read_bytes()
     assert proves(refusal, me, old)
     assert believed(held.servers(), old), "nor does it obey a brain that is revoked"
-    assert believed(held.servers(), files.load_authorities().signing.pem)
+    assert believed(held.servers(), authorities_of(files).signing.pem)
 
 
 def test_after_retire_those_who_know_only_the_new_authority_believe_what_was_revoked_before(
     files: VaultFiles,
 ) -> None:
     held = Revocations()
-    with closing(Store(files.store)) as store:
-        revoker = Revoker(Signer(Following(files), store, now), store, now)
+    with opened(files) as it:
+        store = it.store
+        revoker = Revoker(Signer(Following(files, it.key_of), store, now), store, now)
         setup.revoke(files, Role.BRAIN, "b", "", now)
-        held.take(revoker.signed_list(), files.load_authorities().bundle)
+        held.take(revoker.signed_list(), authorities_of(files).bundle)
         rollover.prepare(files, now)
         rollover.switch(files)
         after = rollover.retire(files, now)
@@ -291,18 +292,19 @@ def test_each_step_comes_after_the_one_before_and_says_what_is_next(files: Vault
 
     assert "prepare" in refused("switch")
     assert "prepare" in refused("retire")
-    before = files.load_authority().certificate
+    before = authority_of(files).certificate
     rollover.prepare(files, now)
     assert "switch" in refused("prepare")
     assert "switch" in refused("retire")
-    assert files.load_authority().certificate == before
+    assert authority_of(files).certificate == before
     rollover.switch(files)
     assert "retire" in refused("switch")
     assert "spiffe://x.example/brain/b" in refused("retire")
     setup.issue(files, Claims(Role.BRAIN, "b"), files.identity(Role.BRAIN, "b"), now)
     after = rollover.retire(files, now)
     assert (after.phase, after.signing.certificate == before) == (Phase.SETTLED, False)
-    assert not files.next_key.exists()
+    with opened(files) as it:
+        assert not authority_keys.holds(it.safe, before), "its key is destroyed"
     # And again, from the start.
     rollover.prepare(files, now)
 
@@ -315,47 +317,50 @@ def test_an_authority_that_may_sign_no_other_is_told_how_it_is_replaced_and_stay
         rollover.prepare(files, now)
     page, heading = re.findall(r"(docs/\S+\.md), '(.+)'", str(caught.value))[0]
     assert f"### {heading}\n" in (Path(__file__).parents[2] / page).read_text()
-    assert files.load_authorities().phase is Phase.SETTLED
+    assert authorities_of(files).phase is Phase.SETTLED
 
 
-@pytest.mark.parametrize("written", ["nothing", "the certificate", "both", "all but the rest"])
+@pytest.mark.parametrize("written", ["nothing", "the certificate", "the key", "all but the rest"])
 def test_a_retirement_that_is_cut_short_anywhere_is_one_or_the_other(
     files: VaultFiles, written: str
 ) -> None:
     rollover.prepare(files, now)
     following = rollover.switch(files).signing.certificate
     files.rollover.write_text(json.dumps({"phase": RETIRING}))
-    if written in ("the certificate", "both", "all but the rest"):
+    if written in ("the certificate", "the key", "all but the rest"):
         files.ca.write_bytes(files.next_ca.read_bytes())
-    if written in ("both", "all but the rest"):
-        files.ca_key.write_bytes(files.next_key.read_bytes())
+    if written in ("the key", "all but the rest"):
+        with opened(files) as it, it.safe.transaction():
+            authority_keys.destroy_others(it.safe, following)
     if written == "all but the rest":
         files.rollover.unlink()
-    assert files.load_authorities().roots == (following,)
+    assert authorities_of(files).roots == (following,)
     if written != "all but the rest":
         assert rollover.retire(files, now).roots == (following,)
     assert rollover.prepare(files, now).signing.certificate == following
 
 
 def test_a_damaged_file_leaves_a_serving_vault_what_it_has(files: VaultFiles) -> None:
-    following = Following(files)
-    before = following()
-    rollover.prepare(files, now)
-    assert following().phase is Phase.PREPARED
-    files.rollover.write_text("{")
-    assert following().phase is Phase.PREPARED
-    files.rollover.unlink()
-    assert following().roots == before.roots
+    with opened(files) as it:
+        following = Following(files, it.key_of)
+        before = following()
+        rollover.prepare(files, now)
+        assert following().phase is Phase.PREPARED
+        files.rollover.write_text("{")
+        assert following().phase is Phase.PREPARED
+        files.rollover.unlink()
+        assert following().roots == before.roots
 
 
 def test_status_names_who_has_yet_to_renew_and_who_is_away(files: VaultFiles) -> None:
     rollover.prepare(files, now)
     rollover.switch(files)
-    with closing(Store(files.store)) as store:
-        rows = store.holders_of_others("", int(now().timestamp()))
+    with opened(files) as it:
+        rows = it.store.holders_of_others("", int(now().timestamp()))
         assert [identity for identity, _ in rows] == ["spiffe://x.example/brain/b"]
     later = now() + timedelta(days=2)
-    left = rollover.holders(files, files.load_authorities(), later)
+    with opened(files) as it:
+        left = rollover.holders(it.store, it.authorities(), later)
     assert (left.good, left.away) == ([], ["spiffe://x.example/brain/b"])
     state = ["--state-dir", str(files.state)]
     ran = CliRunner().invoke(vault, ["ca", "status", "--json", *state])
@@ -423,7 +428,7 @@ def test_retire_cuts_no_server_off_unless_it_is_told_so_twice(files: VaultFiles)
         ran = CliRunner().invoke(vault, ["ca", "retire", *flags, *state])
         assert isinstance(ran.exception, CarpalError)
         assert "spiffe://x.example/sessiond/sessiond" in str(ran.exception)
-        assert files.load_authorities().phase is Phase.SWITCHED
+        assert authorities_of(files).phase is Phase.SWITCHED
     assert "--servers-too" in str(
         CliRunner().invoke(vault, ["ca", "retire", "--yes", *state]).exception
     )
@@ -459,6 +464,6 @@ async def test_a_token_names_every_authority_there_is(domain: Trust) -> None:
     first: Token = await domain.token("a")
     rollover.prepare(domain.files, domain.clock)
     second = await domain.token("b")
-    authorities = domain.files.load_authorities()
+    authorities = authorities_of(domain.files)
     assert second.pins == tuple(ca_pin(ca.der(root)) for root in authorities.roots)
     assert set(first.pins) < set(second.pins)

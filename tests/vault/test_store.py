@@ -8,7 +8,9 @@ import apsw
 import pytest
 
 from carpal.errors import BadInput, Exhausted
-from vault.store import CertificateRow, Store, TokenRow
+from tests.vault.safes import store_in
+from vault.database import Database
+from vault.store import CertificateRow, Store, TokenRow, schema_of
 
 CANARY = b"canary-of-thirty-two-bytes-long!"
 
@@ -19,19 +21,19 @@ def token(token_id: str = "t1", workspace: str = "default", expires: int = 100) 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "vault" / "vault.db"
+    return tmp_path
 
 
 def test_a_token_reads_back_after_a_restart(path: Path) -> None:
-    with closing(Store(path)) as store:
+    with store_in(path) as store:
         store.add_token(token())
-    with closing(Store(path)) as store:
+    with store_in(path) as store:
         assert store.token("t1") == token()
         assert store.token("t2") is None
 
 
 def test_a_full_disk_is_said_and_undone(path: Path) -> None:
-    with closing(Store(path)) as store:
+    with store_in(path) as store:
         pages = store._db.pragma("page_count")
         store._db.pragma("max_page_count", pages)
         big = replace(token(), content_digest=bytes(100_000))
@@ -44,7 +46,7 @@ def test_a_full_disk_is_said_and_undone(path: Path) -> None:
 
 
 def test_a_token_is_spent_once_and_only_in_time(path: Path) -> None:
-    with closing(Store(path)) as store:
+    with store_in(path) as store:
         store.add_token(token(expires=100))
         assert not store.spend_token("t1", now=100)
         assert store.spend_token("t1", now=99)
@@ -55,7 +57,7 @@ def test_a_token_is_spent_once_and_only_in_time(path: Path) -> None:
 
 
 def test_a_revoked_token_cannot_be_spent(path: Path) -> None:
-    with closing(Store(path)) as store:
+    with store_in(path) as store:
         store.add_token(token())
         store.revoke_token("t1", "another", 5)
         assert store.token("t1") == token()
@@ -68,18 +70,18 @@ def test_a_revoked_token_cannot_be_spent(path: Path) -> None:
 
 
 def test_an_erased_secret_is_not_left_in_the_file(path: Path) -> None:
-    with closing(Store(path)) as store:
+    with store_in(path) as store:
         store.add_token(token("t1"))
         store.add_token(token("t2"))
         store.add_token(token("t3", expires=10))
         store.spend_token("t1", 1)
         store.revoke_token("t2", "default", 1)
         store.erase_expired_secrets(10)
-    assert CANARY not in b"".join(file.read_bytes() for file in path.parent.iterdir())
+    assert CANARY not in b"".join(file.read_bytes() for file in (path / "vault").iterdir())
 
 
 def test_a_failed_transaction_leaves_nothing(path: Path) -> None:
-    with closing(Store(path)) as store:
+    with store_in(path) as store:
         store.add_token(token())
         with pytest.raises(apsw.ConstraintError):
             spend_then_fail(store)
@@ -96,7 +98,7 @@ def test_an_answer_is_found_by_what_was_asked(path: Path) -> None:
     row = CertificateRow(
         "1f", "spiffe://x/daemon/d", "w", "token:t", b"r", b"p", b"f", 1, 2, b"pem"
     )
-    with closing(Store(path)) as store:
+    with store_in(path) as store:
         store.add_certificate(row)
         assert store.certificate_for("token:t", b"r") == row
         assert store.certificate_for("token:t", b"other") is None
@@ -107,17 +109,19 @@ def test_an_answer_is_found_by_what_was_asked(path: Path) -> None:
 
 
 def test_the_database_is_for_the_owner_alone(path: Path) -> None:
-    with closing(Store(path)) as store:
+    with store_in(path) as store:
         store.add_token(token())
-        modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+        modes = {file.name: file.stat().st_mode & 0o777 for file in (path / "vault").iterdir()}
     assert set(modes) >= {"vault.db", "vault.db-wal"}
     assert set(modes.values()) == {0o600}
-    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert (path / "vault").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_newer_database_is_left_alone(path: Path) -> None:
-    Store(path).close()
-    with closing(apsw.Connection(str(path))) as db:
+    with store_in(path):
+        pass
+    with closing(Database(path / "vault" / "vault.db")) as db:
         db.pragma("user_version", 99)
-    with pytest.raises(BadInput, match="newer vault"):
-        Store(path)
+        with pytest.raises(BadInput, match="newer vault"):
+            schema_of(db)
+        assert db.pragma("user_version") == 99

@@ -37,12 +37,13 @@ class AuditKeys:
         self._known: tuple[str, int, bytes] | None = None
         database.execute(TABLE)
 
-    def start(self, key: bytes) -> None:
-        """Key 0, in a vault that is being made. Nothing when there is a key already."""
+    def start(self, key: bytes, number: int = 0) -> bool:
+        """The first key, or one after a database that was lost; False when there is one already."""
         self._database.execute(
-            "INSERT OR IGNORE INTO audit_key VALUES (1, 0, ?, ?)",
-            (self._day(), self._wrap.seal(0, key)),
+            "INSERT OR IGNORE INTO audit_key VALUES (1, ?, ?, ?)",
+            (number, self._day(), self._wrap.seal(number, key)),
         )
+        return self._database.changes() == 1
 
     def current(self, at_least: int = 0) -> tuple[int, bytes]:
         """Its number, and it; never one before `at_least`, which the last line was written by.

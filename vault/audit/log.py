@@ -67,11 +67,10 @@ class AuditLog:
                 self.let_go()
                 raise
 
-    def look(self) -> Head:
-        """The last line there is, whoever wrote it."""
+    def start(self, first_key: bytes) -> None:
+        """Where there is no key: the first one, or one after those that a lost database had."""
         with self._alone():
-            self._ready()
-        return self.head
+            self._keys.start(first_key, self._last_key() + 1)
 
     def let_go(self) -> None:
         """Close the file; the next call opens it."""
@@ -164,10 +163,11 @@ class AuditLog:
             _log.error("lines of the audit were cut away", extra={"after": head.number})
             said.append(("cut", {"through": witness}))
         self.head, self._end = head, tail.whole
-        self._key = self._key_of_last()
+        self._key = max(0, self._last_key())
         return said
 
-    def _key_of_last(self) -> int:
+    def _last_key(self) -> int:
+        """Number of the key that wrote the last line; -1 without any."""
         for path in (self.files.log, *reversed(self.files.older())):
             with suppress(FileNotFoundError), open_regular(path) as file:
                 size = os.fstat(file.fileno()).st_size
@@ -176,7 +176,7 @@ class AuditLog:
                     record = record_of(text)
                     if record is not None and type(record.get("key")) is int:
                         return int(record["key"])
-        return 0
+        return -1
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -30,9 +30,10 @@ def open_audit(folder: Path, wrap: Wrap, *, first_key: bytes = b"") -> Iterator[
     """Write the audit in `folder`; `first_key` is key 0 of one that is being made."""
     with closing(Database(folder / DATABASE, synchronous="NORMAL")) as database:
         keys = AuditKeys(database, wrap, day)
+        log = AuditLog(folder, keys, AuditTable(database))
         if first_key:
-            keys.start(first_key)
-        audit = Audit(AuditWriter(AuditLog(folder, keys, AuditTable(database))))
+            log.start(first_key)
+        audit = Audit(AuditWriter(log))
         try:
             yield audit
         finally:
@@ -61,6 +62,11 @@ class AuditReader:
         """The last lines, in order."""
         with self._turn:
             return self._table.after(max(0, self._table.last() - limit), limit)
+
+    def last_with(self, fact: str) -> str | None:
+        """The last line that has a fact of that name."""
+        with self._turn:
+            return self._table.last_with(fact)
 
     def head(self) -> Head:
         """The last line, as it was noted."""

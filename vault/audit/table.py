@@ -58,6 +58,12 @@ class AuditTable:
         query = "SELECT number, hash FROM audit WHERE number > ? ORDER BY number, rowid LIMIT ?"
         return [(int(n), str(h)) for n, h in self._database.execute(query, (number, limit))]
 
+    def last_with(self, fact: str) -> str | None:
+        """The last line that has a fact of that name."""
+        query = "SELECT line FROM audit WHERE line LIKE ? ORDER BY number DESC LIMIT 1"
+        row = self._database.one(query, (f'%,"{fact}":%',))
+        return str(row[0]) if row else None
+
     def says_cut(self, through: int) -> bool:
         """Whether a line says already that those up to that number were cut away."""
         told = f'%"what":"cut","through":{through},%'

@@ -61,6 +61,7 @@ def make(
             parameters = {"path": str(path)}
             kek = make_key_file(path, database_folder)
         case SealKind.DESCRIPTOR:
+            parameters = {}
             kek = _handed_in(given, database_folder)
         case SealKind.PASSPHRASE:
             parameters = passphrase.new_parameters()

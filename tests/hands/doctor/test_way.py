@@ -38,6 +38,7 @@ from tests.hands.place import until
 from tests.pace import SCALE
 from tests.pki import Pki
 from tests.tls_ca import Authority
+from vault.opened import authority_of
 
 NAME = "brain.test:7441"
 """A name that nobody but a proxy knows."""
@@ -325,7 +326,7 @@ async def test_the_time_is_told_by_a_brain_whose_certificate_is_not_valid_by_our
             answer = await stub.Diagnose(request, timeout=10 * SCALE)
         assert abs(answer.server_time.seconds - utc_now().timestamp()) < 10 * SCALE
         with pytest.raises(ssl.SSLCertVerificationError):  # another authority's is not believed
-            async with unclocked.asking(*where, patient.domain.files.load_authority().pem, None):
+            async with unclocked.asking(*where, authority_of(patient.domain.files).pem, None):
                 pass
 
 

@@ -1,0 +1,136 @@
+"""A backup is whole, holds no key, and never comes back unseen."""
+
+import tarfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from carpal.errors import BadInput, CarpalError
+from carpal.identity import Role
+from carpal.status import Reason
+from tests.vault.audit.desk import lines
+from vault import setup
+from vault.backup import backup, restore
+from vault.ca import Claims
+from vault.files import VaultFiles
+from vault.opened import authority_of, opened
+from vault.store import TokenRow
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> VaultFiles:
+    made = VaultFiles(tmp_path / "state")
+    setup.init(made, "x.example", [Claims(Role.VAULT, "vault")], now)
+    with opened(made) as it:
+        it.store.add_token(TokenRow("t1", "w", "d", "", bytes(range(32)), b"", 2**40))
+    return made
+
+
+def test_a_backup_taken_now_comes_back_without_a_word(files: VaultFiles, tmp_path: Path) -> None:
+    out = tmp_path / "backups" / "today.tar"
+    with opened(files):
+        backup(files, out)  # while it runs
+    assert out.stat().st_mode & 0o777 == 0o600
+    data = out.read_bytes()
+    assert files.seal_key.read_bytes() not in data
+    assert b"PRIVATE KEY" not in data
+    with tarfile.open(out) as tar:
+        assert sorted(tar.getnames()) == ["ca.pem", "vault.db"]
+    with pytest.raises(BadInput, match="there already"):
+        backup(files, out)
+    for path in files.folder.glob("vault.db*"):
+        path.write_bytes(b"damaged")
+    before = files.ca.read_bytes()
+    restore(files, out, accept=False)
+    assert authority_of(files).pem == before
+    with opened(files, thorough=True) as it:
+        token = it.store.token("t1")
+        assert token is not None
+        assert token.secret == bytes(range(32))
+
+
+def test_v03_an_older_backup_is_refused_unless_it_is_accepted(
+    files: VaultFiles, tmp_path: Path
+) -> None:
+    out = tmp_path / "old.tar"
+    backup(files, out)
+    setup.issue(files, Claims(Role.BRAIN, "b"), files.identity(Role.BRAIN, "b"), now)
+    setup.revoke(files, Role.BRAIN, "b", "stolen", now)
+    with pytest.raises(CarpalError) as raised:
+        restore(files, out, accept=False)
+    assert raised.value.reason is Reason.VAULT_ROLLED_BACK
+    with opened(files) as it:
+        assert it.store.revocation("spiffe://x.example/brain/b"), "nothing was changed"
+    said = "\n".join(restore(files, out, accept=True))
+    assert "spiffe://x.example/brain/b was revoked since" in said
+    assert "1 enrolment tokens are of no use" in said
+    with opened(files) as it:
+        token = it.store.token("t1")
+        assert token is not None
+        assert token.secret == b""
+    (line,) = [
+        each for each in lines(files.audit)
+        if each["what"] == "intent" and each["action"] == "restore.accept"
+    ]  # fmt: skip
+    assert line["since"] < line["through"]
+
+
+def test_v03_a_copied_folder_is_noticed_by_the_audit_even_without_the_anchor(
+    files: VaultFiles, tmp_path: Path
+) -> None:
+    store, anchor = files.store.read_bytes(), files.anchor.read_bytes()
+    wal = files.store.with_name("vault.db-wal")
+    held = wal.read_bytes() if wal.exists() else None
+    with opened(files) as it, it.store.transaction():
+        it.store.revoke_token("t1", "w", 5)
+    files.store.write_bytes(store)
+    for path in files.folder.glob("vault.db-*"):
+        path.unlink()
+    if held is not None:
+        wal.write_bytes(held)
+    files.anchor.write_bytes(anchor)
+    with pytest.raises(CarpalError, match="the audit knows change") as raised, opened(files):
+        pass
+    assert raised.value.reason is Reason.VAULT_ROLLED_BACK
+    assert restore(files, None, accept=True)
+    with opened(files):
+        pass
+
+
+def test_a_backup_on_a_new_machine_needs_the_seals_key_and_a_word(
+    files: VaultFiles, tmp_path: Path
+) -> None:
+    out = tmp_path / "old.tar"
+    backup(files, out)
+    key = files.seal_key.read_bytes()
+    before = authority_of(files).pem
+    files.state.rename(tmp_path / "lost")
+    files.state.mkdir()
+    with pytest.raises(BadInput, match=r"vault\.key"):
+        restore(files, out, accept=True)
+    files.seal_key.parent.mkdir()
+    files.seal_key.write_bytes(key)
+    files.seal_key.chmod(0o400)
+    restore(files, out, accept=True)
+    assert authority_of(files).pem == before
+
+
+@pytest.mark.parametrize("content", [b"", b"junk" * 1000])
+def test_what_is_no_backup_changes_nothing(
+    files: VaultFiles, tmp_path: Path, content: bytes
+) -> None:
+    out = tmp_path / "junk"
+    out.write_bytes(content)
+    with pytest.raises(BadInput, match="nothing changed"):
+        restore(files, out, accept=True)
+    with tarfile.open(out, "w") as tar:
+        tar.add(files.ca, arcname="../ca.pem")
+    with pytest.raises(BadInput, match="no backup"):
+        restore(files, out, accept=True)
+    with opened(files):
+        pass
