@@ -75,7 +75,7 @@ def restore(files: VaultFiles, source: Path | None, *, accept: bool) -> list[str
 
 def _check(files: VaultFiles, held: VaultFiles) -> None:
     """The backup is as new as what the anchor and the audit beside us say."""
-    with _at(held, files) as seen, open_safe(seen):
+    with _at(held, files) as seen, open_safe(seen, key_folder=files.folder):
         pass
 
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from cryptography import x509
 
@@ -44,12 +45,19 @@ class Opened:
 
 
 @contextmanager
-def open_safe(files: VaultFiles, *, thorough: bool = False, accept: bool = False) -> Iterator[Safe]:
+def open_safe(
+    files: VaultFiles,
+    *,
+    thorough: bool = False,
+    accept: bool = False,
+    key_folder: Path | None = None,
+) -> Iterator[Safe]:
     """The safe alone, checked: nothing is written but what a crash had left.
 
     Raises CONFIG_INVALID when there is none, or no good key; SEAL_KEY_WRONG; VAULT_SEALED when the
     key is one that must be handed in; VAULT_ROLLED_BACK unless that is to be accepted;
-    VAULT_CORRUPT. `thorough` also has SQLite look through the whole file.
+    VAULT_CORRUPT. `thorough` also has SQLite look through the whole file; `key_folder` is where
+    the database is to be, if it is elsewhere now.
     """
     files.check_made()
     with closing(Database(files.store)) as database:
@@ -64,7 +72,7 @@ def open_safe(files: VaultFiles, *, thorough: bool = False, accept: bool = False
                 action="stop the vault and run `carpal vault migrate`, once",
             )
         try:
-            kek = open_seal(seal, files.given, files.folder)
+            kek = open_seal(seal, files.given, key_folder or files.folder)
         except KeyNotGiven:
             raise refuse(
                 Reason.VAULT_SEALED,

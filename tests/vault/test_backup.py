@@ -120,6 +120,12 @@ def test_a_backup_on_a_new_machine_needs_the_seals_key_and_a_word(
     assert authority_of(files).pem == before
 
 
+def test_a_state_folder_that_moves_takes_its_key_along(files: VaultFiles, tmp_path: Path) -> None:
+    before = authority_of(files).pem
+    files.state.rename(tmp_path / "elsewhere")
+    assert authority_of(VaultFiles(tmp_path / "elsewhere")).pem == before
+
+
 @pytest.mark.parametrize("content", [b"", b"junk" * 1000])
 def test_what_is_no_backup_changes_nothing(
     files: VaultFiles, tmp_path: Path, content: bytes

@@ -21,6 +21,7 @@ from carpal.v1 import vault_pb2 as pb
 from carpal.v1 import vault_pb2_grpc
 from carpal.v1.types_pb2 import ChainHead
 from tests.trust import Trust, trust
+from tests.vault.audit.desk import lines
 from vault.ca import Claims
 from vault.opened import authority_of
 from vault.signing import RENEW_GRACE
@@ -158,6 +159,26 @@ async def test_a_refused_token_does_not_say_why(
     assert reasons >= {"unknown", "used", "revoked", "expired", "wrong proof"}
     # A wrong proof has not spent it.
     assert identity_of((await sign(brain, by_token(good, new_request()))).certificate_chain)
+
+
+async def test_v15_a_token_that_is_used_twice_is_refused_and_the_audit_says_so(
+    domain: Trust, brain: "vault_pb2_grpc.VaultAsyncStub", caplog: pytest.LogCaptureFixture
+) -> None:
+    token = await domain.token("a")
+    await sign(brain, by_token(token, new_request()))
+    with caplog.at_level(logging.WARNING), pytest.raises(Denied):
+        await sign(brain, by_token(token, new_request()))
+    assert [record.levelname for record in caplog.records if record.message == "token refused"] == [
+        "WARNING"
+    ]
+    domain.service.door.parts.audit.flush()
+    said = [line for line in lines(domain.files.audit) if line["what"] == "denied"]
+    assert [(line["token"], line["reason"]) for line in said] == [(token.token_id, "used")]
+    signed_for = [
+        line.get("identity") for line in lines(domain.files.audit)
+        if line["what"] == "outcome" and line["action"] == "sign" and line["status"] == "ok"
+    ]  # fmt: skip
+    assert signed_for == ["spiffe://carpal.internal/daemon/a"]
 
 
 async def test_a_used_tokens_answer_ends_with_its_life(

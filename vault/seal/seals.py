@@ -58,7 +58,7 @@ def make(
     match kind:
         case SealKind.FILE:
             path = Path(settings["path"]).absolute()
-            parameters = {"path": str(path)}
+            parameters = {"path": _noted(path, database_folder)}
             kek = make_key_file(path, database_folder)
         case SealKind.DESCRIPTOR:
             parameters = {}
@@ -80,7 +80,9 @@ def open_seal(row: SealRow, given: Given, database_folder: Path) -> bytes:
     """
     match row.kind:
         case SealKind.FILE:
-            kek = read_key_file(Path(str(row.parameters.get("path"))), database_folder)
+            # From the database's folder on, where it is noted so.
+            path = Path(database_folder, str(row.parameters.get("path")))
+            kek = read_key_file(path, database_folder)
         case SealKind.DESCRIPTOR:
             nothing = given.secret is None and given.descriptor is None
             if nothing and credential_path() is None:
@@ -94,6 +96,12 @@ def open_seal(row: SealRow, given: Given, database_folder: Path) -> bytes:
             kek = _unwrapped(row.parameters)
     check_canary(kek, row.key_id, row.canary)
     return kek
+
+
+def _noted(path: Path, database_folder: Path) -> str:
+    """In the same state folder it moves along with that."""
+    state = database_folder.absolute().parent
+    return str(Path("..", path.relative_to(state)) if path.is_relative_to(state) else path)
 
 
 def _handed_in(given: Given, database_folder: Path) -> bytes:
