@@ -90,7 +90,12 @@ class AuditWriter:
                     only_kept = all(each.told is None for each in self._entries)
                     if only_kept:  # a full disk is not asked again at once
                         self._changed.wait(_AGAIN)
-                entries = list(self._entries)
+                # Whoever left before it was written does nothing; from here on nobody can.
+                entries = [
+                    each
+                    for each in self._entries
+                    if each.told is None or each.told.set_running_or_notify_cancel()
+                ]
                 self._entries.clear()
                 closed, self._writing = self._closed, True
             if entries:

@@ -64,6 +64,25 @@ async def test_an_exception_and_a_cancellation_are_outcomes(tmp_path: Path) -> N
     assert "words that are not kept" not in (tmp_path / "audit.log").read_text()
 
 
+async def test_callers_that_leave_while_their_intent_is_written_stop_no_other(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path) as audit:
+
+        async def one() -> None:
+            async with audit.intent("mcp.call", actor=ACTOR):
+                pass
+
+        for _ in range(50):
+            tasks = [asyncio.create_task(one()) for _ in range(20)]
+            await asyncio.sleep(0)
+            for task in tasks[::2]:
+                task.cancel()
+            ended = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), WAIT)
+            assert ended[1::2] == [None] * 10
+    assert checked(tmp_path).ok
+
+
 async def test_many_at_once_share_the_wait_for_the_disk(tmp_path: Path) -> None:
     with opened(tmp_path) as audit:
 
