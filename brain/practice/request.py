@@ -156,6 +156,7 @@ def _conversation(body: CountBody) -> Conversation:
     for index, block in enumerate(body.system if isinstance(body.system, list) else ()):
         check_block(block, "system", f"system.{index}")
     tools, members = _check_tools(body.tools or [])
+    _check_toolset(body.tools or [], messages)
     _check_breakpoints(body, messages)
     said = msgspec.json.encode([body.system, body.tools, body.messages]).decode()
     return Conversation(
@@ -213,6 +214,17 @@ def _check_tools(tools: list[dict[str, Any]]) -> tuple[frozenset[str], frozenset
         twice = next(name for name in names if names.count(name) > 1)
         raise Refusal(f"tools: Tool names must be unique: {twice}")
     return frozenset({*names, *members}), frozenset(members - set(names))
+
+
+def _check_toolset(tools: list[dict[str, Any]], messages: list[Message]) -> None:
+    """A call of a member is of a toolset that is there: strict, for nobody says otherwise."""
+    if any(tool.get("type") == browser_toolset.TOOLSET for tool in tools):
+        return
+    for index, message in enumerate(messages):
+        if any(
+            block["type"] == "tool_use" and block.get("toolset_name") for block in message.blocks
+        ):
+            raise Refusal(f"messages.{index}: `toolset_name` names no toolset among `tools`")
 
 
 def _members(tool: dict[str, Any], site: str) -> set[str]:

@@ -65,18 +65,24 @@ def called(transcript: Transcript, block: Json) -> str:
 
 
 def fitted(transcript: Transcript, request: Json) -> Json:
-    """The request with that hand's tools as one entry, and their calls and results as members'."""
+    """The request with that hand's tools as one entry, and their calls and results as members'.
+
+    Where the request offers none of them, as when the agent has none of them any more, what they
+    once said stays as it is in the log, calls of plain tools: a member's is of a toolset that is
+    there.
+    """
     hand = hand_of(transcript)
     if not hand:
         return request
     names = {tool_name(transcript, hand, member): member for member in sorted(MEMBERS)}
     tools = [tool for tool in request.get("tools", ()) if tool.get("name") not in names]
     on = {names[each["name"]] for each in request.get("tools", ()) if each.get("name") in names}
-    if on:
-        tools.append(_entry(on))
+    if not on:
+        return request
+    tools.append(_entry(on))
     uses: dict[str, str] = {}
     messages = [_message(message, names, uses) for message in request["messages"]]
-    return {**request, **({"tools": tools} if tools else {}), "messages": messages}
+    return {**request, "tools": tools, "messages": messages}
 
 
 def _entry(on: set[str]) -> Json:

@@ -175,7 +175,10 @@ _ALL = (
         "Set a form's element: true or false for a checkbox, an option's value or text.",
         "Set the value of {ref}.",
         target=_REF,
-        value={"description": "A string, a number, or true or false."},
+        value={
+            "description": "A string, a number, or true or false.",
+            "anyOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}],
+        },
     ),
     _member(
         "read_page",

@@ -81,7 +81,7 @@ class BrowserType(SandboxedType):
                     description="A web browser: Chromium, in a sandbox of its own.",
                     tools=tools,
                     config_schema=_CONFIG_SCHEMA,
-                    capabilities=("adopt", "visual", "view", "control", TOOLSET),
+                    capabilities=("adopt", "visual", "view", "control", "namespaces", TOOLSET),
                 ),
                 target="hands.browser.hand:Browser",
                 limits=dict.fromkeys(MEMBERS, TIME_LIMIT),

@@ -111,7 +111,8 @@ class Gate:
         isolated = "isolated" in description.capabilities
         folder = order.config.get("workspace")  # of any type: what has that name is the machine's
         real = _real(folder) if isinstance(folder, str) else ""
-        policy.check_config(type_name, order.config, real, isolated=isolated)
+        nested = "namespaces" in description.capabilities
+        policy.check_config(type_name, order.config, real, isolated=isolated, namespaces=nested)
         cartridge = order.config.get("cartridge")
         if isinstance(cartridge, str) and cartridge.startswith("/"):
             policy.check_path("config.cartridge", cartridge, _real(cartridge))

@@ -47,7 +47,7 @@ class Policy:
     open_network: tuple[str, ...] = ()
     """Types whose network is the machine's, and which may be made all the same."""
     namespaces: tuple[str, ...] | None = None
-    """Types whose hands may ask for a sandbox in which others can be made."""
+    """Types whose hands may have a sandbox in which others can be made."""
     people: tuple[str, ...] = ()
     """What a person may do inside a hand."""
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -76,9 +76,18 @@ class Policy:
             raise self._forbids("types", f"hand type {type_name!r}", self.types)
 
     def check_config(
-        self, type_name: str, config: Mapping[str, Any], real: str, *, isolated: bool
+        self,
+        type_name: str,
+        config: Mapping[str, Any],
+        real: str,
+        *,
+        isolated: bool,
+        namespaces: bool = False,
     ) -> None:
-        """What a hand's configuration asks of the machine; `real` is its workspace resolved."""
+        """What a hand's configuration asks of the machine; `real` is its workspace resolved.
+
+        `namespaces`: every hand of the type has what others have by `config.namespaces`.
+        """
         image = config.get("image")
         if image is not None:
             self.check_type("container")  # whatever the type is called, it makes one
@@ -87,8 +96,10 @@ class Policy:
         given = config.get("workspace")
         if given is not None:
             self.check_path("config.workspace", str(given), real)
-        if config.get("namespaces") and not _names(self.namespaces, type_name):
+        if (namespaces or config.get("namespaces")) and not _names(self.namespaces, type_name):
             asked = f"config.namespaces of a {type_name} hand"
+            if namespaces:
+                asked = f"a {type_name} hand, in which sandboxes of its own are made,"
             raise self._forbids("namespaces", asked, self.namespaces)
         if self.hosts is None:
             return

@@ -34,7 +34,8 @@ _LIMIT = 5.0
 _POLL = 5.0
 """Seconds after which the page is told that nothing changed, and asks again."""
 _AT_ONCE = 32
-"""Connections that are served; one more is closed at once."""
+"""Connections that are served. For one more the one that has been silent longest is closed: any
+process of the machine may connect, and say nothing."""
 _EVENTS_MAX = 100
 """In one request."""
 _PART = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
@@ -189,13 +190,19 @@ def _denied(why: str) -> CarpalError:
 async def serving(watched: Watched) -> AsyncIterator[Page]:
     """Serve it while the block lasts."""
     tasks: set[asyncio.Task[None]] = set()
+    silent: dict[asyncio.StreamWriter, None] = {}
     pages: list[Page] = []
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(tasks) >= _AT_ONCE:
-            writer.transport.abort()
-            return
-        task = asyncio.create_task(_serve(reader, writer, pages[0]))
+            longest = next(iter(silent), None)
+            if longest is None:  # all are being answered
+                writer.transport.abort()
+                return
+            del silent[longest]
+            longest.transport.abort()
+        silent[writer] = None
+        task = asyncio.create_task(_serve(reader, writer, pages[0], silent))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
@@ -211,11 +218,18 @@ async def serving(watched: Watched) -> AsyncIterator[Page]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, page: Page) -> None:
+async def _serve(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    page: Page,
+    silent: dict[asyncio.StreamWriter, None],
+) -> None:
+    """Answer one request; until it has come, the connection is among the `silent`."""
     try:
         try:
             async with asyncio.timeout(_LIMIT):
                 request = await read(reader)
+            silent.pop(writer, None)
             said = await page.answer(request)
             body = request.method != "HEAD"
         except Malformed as error:
@@ -227,4 +241,5 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pag
     except (ConnectionError, TimeoutError, asyncio.IncompleteReadError):
         writer.transport.abort()  # who asked went away, or does not read
     finally:
+        silent.pop(writer, None)
         writer.close()

@@ -224,6 +224,31 @@ def test_a_model_that_has_no_such_toolset_gets_plain_tools_after_it_said_so() ->
     assert result["content"][0]["text"].endswith(LINE), "it is read as it is"
 
 
+@pytest.mark.parametrize("gone", ["the hand", "its tools", "all but one"])
+def test_what_the_toolset_said_is_plain_calls_where_the_request_has_it_no_more(gone: str) -> None:
+    log = browsing()
+    assert used(log, "navigate", f"Navigated\n{LINE}")["toolset_name"] == "browser"
+    assert used(log, "list_tabs", LINE)["toolset_name"] == "browser"
+    web = {"web": {"type": "browser", "config": {}}}
+    hands = {"shell": {"type": "process"}} if gone == "the hand" else web
+    offer = {"its tools": ["brain__*"], "all but one": ["zoom"]}.get(gone)
+    agent = AGENT | ({"tools": {"offer": offer}} if offer else {})
+    log.add("session.updated", {"agent": agent, "hands": hands})
+    log.say("and now?")
+    sent = request(log)
+    blocks = [block for message in sent["messages"] for block in message["content"]]
+    told = [each for each in blocks if each["type"] in ("tool_use", "tool_result")]
+    assert len(told) == 4
+    there = gone == "all but one"
+    assert [tool.get("type") for tool in sent["tools"] if "type" in tool] == (
+        [browser_toolset.TOOLSET] if there else []
+    )
+    for block in told:
+        assert ("toolset_name" in block) == there, block
+        for inner in block.get("content", ()):
+            assert there or inner["type"] == "text", "what the browser said is read as it is"
+
+
 def test_a_toolset_is_one_tool_however_many_members_it_has() -> None:
     log = Log()
     specs = {"shell": {"type": "process"}, "web": {"type": "browser"}}

@@ -23,6 +23,7 @@ from hands.inside.schema import check
 from tests.command import ROOT
 from tests.hands.browser.parts import needs_browser
 from tests.hands.browser.place import browsing
+from tests.hands.browser.toolset import TABLE, bounds, form
 from tests.pace import SCALE
 
 PAGE = ROOT / "docs" / "reference" / "browser-hand.md"
@@ -84,15 +85,25 @@ def test_the_page_s_config_is_one_and_its_picture_a_screenshot() -> None:
         assert shown.size == (640, 400)
 
 
-def test_names_and_inputs_are_those_of_the_toolset_h22() -> None:
-    assert set(get_args(BetaBrowserMemberName)) == members.MEMBERS.keys()
+def test_h22_every_members_whole_input_is_that_of_the_recorded_table() -> None:
+    assert members.MEMBERS.keys() == TABLE.keys()
+    for name, member in members.MEMBERS.items():
+        assert form(member.schema) == TABLE[name]["input"], name
+        assert bounds(member.schema) == TABLE[name]["bounds"], name
+        assert member.acknowledgement == (TABLE[name]["confirmation"] or ""), name
+        assert (name not in members.OFF) == TABLE[name]["enabled_by_default"], name
+
+
+def test_the_recorded_table_is_what_the_api_s_own_package_says() -> None:
+    from anthropic._data.browser_toolset_members import BROWSER_TOOLSET_MEMBERS
     from anthropic.types import beta
 
-    for name, member in members.MEMBERS.items():
+    assert set(get_args(BetaBrowserMemberName)) == TABLE.keys()
+    for name, recorded in TABLE.items():
         of_the_api = getattr(beta, f"BetaBrowser{name.title().replace('_', '')}Input")
-        theirs = TypeAdapter(of_the_api).json_schema(by_alias=True)
-        assert set(theirs.get("properties", {})) == set(member.schema["properties"]), name
-        assert set(theirs.get("required", ())) == set(member.schema["required"]), name
+        assert form(TypeAdapter(of_the_api).json_schema(by_alias=True)) == recorded["input"], name
+        told = {key: recorded[key] for key in recorded.keys() - {"input", "bounds"}}
+        assert BROWSER_TOOLSET_MEMBERS[name] == told, name
 
 
 @pytest.mark.parametrize(
@@ -101,15 +112,6 @@ def test_names_and_inputs_are_those_of_the_toolset_h22() -> None:
 def test_a_target_of_the_toolset_is_one_here(target: dict[str, object]) -> None:
     TypeAdapter(BetaBrowserClickTarget).validate_python(target)
     assert check(members.MEMBERS["left_click"].schema, {"target": target}) is None
-
-
-def test_fixed_answers_are_those_of_the_toolset() -> None:
-    from anthropic._data.browser_toolset_members import BROWSER_TOOLSET_MEMBERS
-
-    for name, told in BROWSER_TOOLSET_MEMBERS.items():
-        member = members.MEMBERS[name]
-        assert member.acknowledgement == (told["confirmation"] or ""), name
-        assert (name not in members.OFF) == told["enabled_by_default"], name
 
 
 @needs_browser

@@ -12,6 +12,7 @@ import pytest
 from carpal.errors import CarpalError
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
+from hands.builtin.browser import BrowserType
 from hands.builtin.process import ProcessType
 from hands.builtin.socket import SocketType
 from hands.contract import Call
@@ -365,3 +366,13 @@ def test_who_takes_control_needs_the_owners_word_for_that_too(owner: Owner) -> N
     forbidden(caught.value, "people", owner)
     owner.says('people = ["shell", "control"]')
     owner.gate.enter(person("shell", take=True))
+
+
+async def test_a_browser_hand_is_refused_by_an_owner_whose_namespaces_do_not_name_it(
+    owner: Owner,
+) -> None:
+    owner.says('namespaces = ["mcp"]')
+    async with owner.place(more={"browser": BrowserType()}) as place:
+        with pytest.raises(CarpalError, match="a browser hand, in which sandboxes") as caught:
+            await place.hand(type="browser")
+        assert caught.value.fields["rule"] == "namespaces"

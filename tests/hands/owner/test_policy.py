@@ -1,6 +1,7 @@
 """What a policy file may say, what is refused by it, and how each mistake in one is named."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from carpal.errors import CarpalError
 from carpal.mounts import Mount
 from carpal.status import Reason
+from hands.builtin.browser import BrowserType
 from hands.forwarder.rules import parse
 from hands.owner import policy_file
 from hands.owner.policy import NOTHING_SAID, Policy, covers
@@ -148,6 +150,33 @@ def test_an_empty_list_allows_nothing(key: str) -> None:
     refused = refusal(asks[key])
     assert refused.message.endswith("the policy of this machine's owner; it allows none")
     assert refused.action == "ask the machine's owner"
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ("", False),
+        ('types = ["browser"]', False),
+        ("namespaces = []", True),
+        ('namespaces = ["mcp"]', True),
+        ('namespaces = ["browser"]', False),
+    ],
+)
+def test_a_browser_hand_which_makes_sandboxes_of_its_own_is_allowed_where_namespaces_names_it(
+    said: str, *, refused: bool
+) -> None:
+    own = policy(said)
+    ask = partial(own.check_config, "browser", {}, "", isolated=True, namespaces=True)
+    if not refused:
+        ask()
+        return
+    error = refusal(ask)
+    assert error.fields["rule"] == "namespaces"
+    assert "a browser hand, in which sandboxes of its own are made, is not allowed" in error.message
+
+
+def test_the_browser_type_says_that_it_makes_sandboxes_of_its_own() -> None:
+    assert "namespaces" in BrowserType().describe().capabilities
 
 
 @pytest.mark.parametrize(

@@ -156,3 +156,21 @@ async def test_who_looks_hears_of_a_change_at_once_and_of_the_end(
     said = await page.ask("GET", "/picture")
     assert said.head["content-type"] == "image/png"
     assert said.head["x-content-type-options"] == "nosniff"
+
+
+async def test_connections_that_say_nothing_keep_nobody_from_the_page(page: Watcher) -> None:
+    await page.open()
+    waiting = asyncio.create_task(page.ask("GET", "/screen?after=1000000"))
+    silent = []
+    try:
+        for begun in (b"", b"GET /scr") * 48:
+            _, writer = await asyncio.open_connection(HOST, page.port)
+            writer.write(begun)
+            silent.append(writer)
+        async with asyncio.timeout(2):  # less than a silence may last
+            for _ in range(5):
+                assert (await page.ask("GET", "/screen?after=0")).row["hand"] == "game"
+        assert (await waiting).status == 200, "one that is being answered is not closed for them"
+    finally:
+        for each in silent:
+            each.close()
