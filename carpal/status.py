@@ -113,6 +113,8 @@ class Reason(StrEnum):
     IDENTITY_NOT_FOUND = "IDENTITY_NOT_FOUND"
     CREDENTIAL_NOT_FOUND = "CREDENTIAL_NOT_FOUND"
     CREDENTIAL_CORRUPT = "CREDENTIAL_CORRUPT"
+    CREDENTIAL_NEEDS_CONSENT = "CREDENTIAL_NEEDS_CONSENT"
+    CREDENTIAL_NOT_REFRESHED = "CREDENTIAL_NOT_REFRESHED"
     TICKET_REFUSED = "TICKET_REFUSED"
 
 
@@ -224,5 +226,9 @@ SPECS: dict[Reason, Spec] = {
     Reason.IDENTITY_NOT_FOUND: Spec(Code.NOT_FOUND, "check the name"),
     Reason.CREDENTIAL_NOT_FOUND: Spec(Code.NOT_FOUND, _CHECK),
     Reason.CREDENTIAL_CORRUPT: Spec(Code.DATA_LOSS, "put its secret in again"),
+    Reason.CREDENTIAL_NEEDS_CONSENT: Spec(
+        Code.FAILED_PRECONDITION, "consent again: `carpal vault credential add --oauth URL`"
+    ),
+    Reason.CREDENTIAL_NOT_REFRESHED: Spec(Code.UNAVAILABLE, "try again in a while", 5.0),
     Reason.TICKET_REFUSED: Spec(Code.PERMISSION_DENIED, "acquire the session's lease"),
 }

@@ -31,7 +31,8 @@ TABLE = {
         *(Reason.IDENTITY_REVOKED, Reason.RENEWAL_REFUSED, Reason.VAULT_UNAVAILABLE),
         *(Reason.SEAL_KEY_WRONG, Reason.CREDENTIAL_NOT_FOUND, Reason.TICKET_REFUSED),
         *(Reason.VAULT_SEALED, Reason.VAULT_ROLLED_BACK, Reason.VAULT_CORRUPT),
-        Reason.CREDENTIAL_CORRUPT,
+        *(Reason.CREDENTIAL_CORRUPT, Reason.CREDENTIAL_NEEDS_CONSENT),
+        Reason.CREDENTIAL_NOT_REFRESHED,
     },
 }
 """Reasons that only one layer gives."""

@@ -1,0 +1,294 @@
+"""Access tokens that are of use: refreshed in time, once for all who ask, not lost in a crash.
+
+    claim the row, with the intent    on disk before anything is sent
+    POST                              once
+    commit the tokens                 on disk before anybody uses them
+
+What is left by a crash in between is tried once more: many servers take a spent refresh token for
+a while. Tokens that there are stay until there are newer ones, whatever the server says.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from carpal.errors import CarpalError, refuse
+from carpal.fault_points import point
+from carpal.status import Reason
+from vault.audit.audit import Audit, Record
+from vault.guard.errors import BadTarget
+from vault.guard.targets import Target
+from vault.guard.transport import Guard
+from vault.oauth import endpoint
+from vault.oauth.answers import Answer, Granted, Later, Refused, Unknown
+from vault.oauth.asking import refreshing
+from vault.oauth.pace import ENOUGH, Pace
+from vault.oauth.ports import Credential, Credentials, Key, Tokens
+from vault.oauth.rows import LEASE, Claimed, Ended, Newer, Rows, State
+from vault.oauth.when import due, expiry, moved, usable
+from vault.safe import Safe
+
+_log = logging.getLogger(__name__)
+
+AT_ONCE = 16
+"""Refreshes at a time. A turn is taken before the claim, which must not run out while waiting."""
+LOOK = 0.05
+"""Seconds between looks at what another process does."""
+YOUNG = 60.0
+"""Seconds for which a token that replaced a refused one is not itself replaced when refused."""
+T = TypeVar("T")
+
+
+class Engine:
+    """Of one vault. `executor` is the store's one thread."""
+
+    def __init__(
+        self,
+        safe: Safe,
+        executor: Executor,
+        credentials: Credentials,
+        guard: Guard,
+        audit: Audit,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._safe = safe
+        self._executor = executor
+        self._credentials = credentials
+        self._guard = guard
+        self._audit = audit
+        self._clock = clock
+        self._rows = Rows(safe, credentials.generation)
+        self._flights: dict[Key, asyncio.Task[Credential]] = {}
+        self._paces: dict[Key | str, Pace] = {}
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._forced: dict[Key, tuple[int, float]] = {}
+        self._clocks = (clock(), time.monotonic())
+        self._doubted = False
+        self._sure: dict[Key, int] = {}
+
+    async def fresh(self, key: Key) -> Credential:
+        """The credential with an access token that is of use. The caller's intent is in the audit.
+
+        Raises CREDENTIAL_NEEDS_CONSENT when a person must do something first, and
+        CREDENTIAL_NOT_REFRESHED when trying again later may do.
+        """
+        held = await self._do(self._credentials.load, key)
+        if not self._due(held):
+            return held
+        try:
+            return await self._refreshed(key, held.generation)
+        except CarpalError:
+            if usable(held.tokens, self._clock()):
+                return held
+            raise
+
+    async def refused(self, key: Key, generation: int) -> bool:
+        """A server took no token of this generation (401); whether there is another to try now."""
+        now = await self._do(self._credentials.generation, key)
+        if now != generation:
+            return True
+        made, at = self._forced.get(key, (0, 0.0))
+        if made == generation and time.monotonic() - at < YOUNG:
+            return False  # that server takes none of them
+        try:
+            held = await self._refreshed(key, generation)
+        except CarpalError as error:
+            _log.warning("not refreshed", extra={"credential": key.id, "why": str(error.reason)})
+            return False
+        self._forced[key] = (held.generation, time.monotonic())
+        return True
+
+    async def state(self, key: Key) -> State:
+        """Of its refreshing."""
+        return await self._do(self._rows.state, key)
+
+    async def aclose(self) -> None:
+        """Let what is under way end; it is bounded."""
+        if self._flights:
+            await asyncio.wait(set(self._flights.values()))
+
+    # One refresh.
+
+    async def _refreshed(self, key: Key, generation: int) -> Credential:
+        """With tokens after this generation: whoever comes meanwhile waits for the same refresh."""
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = asyncio.create_task(self._flight(key, generation))
+            self._flights[key] = flight
+            flight.add_done_callback(lambda done: self._landed(key, done))
+        # Shielded: it is for all who wait, and must not end where one of them does.
+        return await asyncio.shield(flight)
+
+    def _landed(self, key: Key, flight: asyncio.Task[Credential]) -> None:
+        del self._flights[key]
+        if not flight.cancelled():
+            flight.exception()  # all who asked may have left
+
+    async def _flight(self, key: Key, generation: int) -> Credential:
+        until = time.monotonic() + LEASE
+        while True:
+            if wait := self._pace(key).wait(time.monotonic()):
+                raise _later(f"the last try failed; the next is in {wait:.0f} s at the earliest")
+            async with self._turns:
+                point("vault.oauth.before_claimed")
+                match await self._do(self._rows.claim, key, generation):
+                    case Newer():
+                        return await self._do(self._credentials.load, key)
+                    case Ended(code):
+                        raise _over(key, code)
+                    case Claimed(unknown):
+                        point("vault.oauth.claimed")
+                        return await self._claimed(key, generation, unknown)
+            if time.monotonic() > until:
+                raise _later("another process is at it for too long")
+            await asyncio.sleep(LOOK)
+
+    async def _claimed(self, key: Key, generation: int, unknown: bool) -> Credential:
+        """This process is the one; `unknown` says that one before may have been, too."""
+        begun = unknown
+        refused = ""
+        done = False
+        try:
+            async with self._audit.intent(
+                "oauth.refresh",
+                actor="vault",
+                workspace=key.workspace,
+                vault_id=key.vault_id,
+                credential=key.id,
+                generation=generation,
+                reason="refresh_unknown" if unknown else "",
+            ) as record:
+                held = await self._do(self._credentials.load, key)
+                where = _where(held)
+                if wait := self._pace(str(where)).wait(time.monotonic()):
+                    raise _later(f"{where} fails; it is left alone for {wait:.0f} s")
+                begun = True
+                point("vault.oauth.before_sent")
+                sent = self._clock()
+                answer = await self._ask(held)
+                point("vault.oauth.answered")
+                self._say(record, where, answer)
+                if isinstance(answer, Granted):
+                    tokens = _merged(held.tokens, answer, sent)
+                    made = await self._do(self._commit, key, generation, tokens)
+                    done = True
+                    point("vault.oauth.committed")
+                    return await self._took(key, where, made)
+                begun = isinstance(answer, Unknown) or (unknown and isinstance(answer, Later))
+                self._fell(key, where, answer)
+                if isinstance(answer, Refused):
+                    refused = answer.code
+                    raise _over(key, refused)
+                raise _later("the authorization server did not answer as it should")
+        finally:
+            if not done:
+                end = lambda: self._rows.end(key, generation, begun=begun, refused=refused)  # noqa: E731
+                await self._do(end)
+
+    async def _ask(self, held: Credential) -> Answer:
+        refresh = held.tokens.refresh
+        if refresh is None:
+            return Refused("no_refresh_token")
+        secrets = [refresh, *([held.client_secret] if held.client_secret else [])]
+        request = refreshing(held.client, held.client_secret, refresh)
+        return await endpoint.ask(self._guard, request, held.client, secrets)
+
+    def _commit(self, key: Key, generation: int, tokens: Tokens) -> int | None:
+        """The generation they have; None when somebody put others in meanwhile, which stay."""
+        with self._safe.transaction():
+            # Whoever took over a lease that ran out has less than this: a token that was granted.
+            if self._credentials.generation(key) != generation:
+                return None
+            made = self._credentials.commit(key, tokens)
+            self._rows.done(key)
+            return made
+
+    async def _took(self, key: Key, where: Target, made: int | None) -> Credential:
+        self._paces.pop(key, None)
+        self._paces.pop(str(where), None)
+        if made is not None:
+            self._sure[key] = made
+        return await self._do(self._credentials.load, key)
+
+    # What is learned from it.
+
+    def _say(self, record: Record, where: Target, answer: Answer) -> None:
+        match answer:
+            case Granted():
+                record.outcome("ok")
+            case Refused(code):
+                record.outcome("refused", reason=code)
+            case Later(status):
+                record.outcome("later", verdict=str(status or "unreachable"))
+            case Unknown(why):
+                record.outcome("unknown", reason=why)
+        record.add(host=where.host, port=where.port)
+
+    def _fell(self, key: Key, where: Target, answer: Answer) -> None:
+        now = time.monotonic()
+        theirs = self._pace(str(where))
+        if isinstance(answer, Refused):
+            theirs.answered()
+            self._audit.event(
+                "oauth.refresh_failed",
+                workspace=key.workspace,
+                credential=key.id,
+                reason=answer.code,
+            )
+            return
+        asked = answer.seconds if isinstance(answer, Later) else 0.0
+        for pace in (self._pace(key), theirs):
+            pace.failed(now, random.random(), asked if pace is not theirs else 0.0)  # noqa: S311
+
+    def _pace(self, of: Key | str) -> Pace:
+        if of not in self._paces:
+            self._paces[of] = Pace(ENOUGH if isinstance(of, str) else 1)
+        return self._paces[of]
+
+    def _due(self, held: Credential) -> bool:
+        """By the clock, unless that was set since these tokens came: then a 401 says it."""
+        clocks = (self._clock(), time.monotonic())
+        if moved(*clocks, *self._clocks):
+            self._doubted = True
+            self._sure.clear()
+        self._clocks = clocks
+        if self._doubted and self._sure.get(held.key) != held.generation:
+            return False
+        return due(held.tokens, clocks[0], f"{'/'.join(held.key)} {held.generation}")
+
+    async def _do(self, work: Callable[..., T], *given: Any) -> T:
+        """In the store's thread, to its end also when the caller leaves."""
+        loop = asyncio.get_running_loop()
+        return await asyncio.shield(loop.run_in_executor(self._executor, work, *given))
+
+
+def _merged(before: Tokens, answer: Granted, sent: float) -> Tokens:
+    expires, lifetime = expiry(answer.expires_in, before.lifetime, sent)
+    return Tokens(answer.access, answer.refresh or before.refresh, expires, lifetime)
+
+
+def _where(held: Credential) -> Target:
+    try:
+        return replace(Target.parse(held.client.token_endpoint), path="/")
+    except BadTarget:
+        raise refuse(
+            Reason.CREDENTIAL_CORRUPT, f"the credential {held.key.id!r} has no token endpoint"
+        ) from None
+
+
+def _over(key: Key, code: str) -> CarpalError:
+    return refuse(
+        Reason.CREDENTIAL_NEEDS_CONSENT,
+        f"the authorization server refuses to refresh {key.id!r} ({code})",
+        credential=key.id,
+    )
+
+
+def _later(why: str) -> CarpalError:
+    return refuse(Reason.CREDENTIAL_NOT_REFRESHED, f"the access token was not refreshed: {why}")
