@@ -15,6 +15,8 @@ COMMIT = 15.0
 LOAD = 5.0
 """Seconds for a page to be loaded: one that is not by then is told to be loading on."""
 SETTLE = 2.0
+_TRIES = 4
+"""To go somewhere, while what was there before is ending."""
 
 
 async def navigate(act: Act) -> str:
@@ -67,14 +69,15 @@ async def _gone_to(page: Page, url: str) -> Response | None:
             return await page.go_forward(wait_until="commit", timeout=most)
         if url == "reload":
             return await page.reload(wait_until="commit", timeout=most)
-        try:
-            return await page.goto(url, wait_until="commit", timeout=most)
-        except Error as error:
-            # What was before may end just now, as the browser's own page about a failure.
-            if "interrupted by another navigation" not in error.message:
-                raise
-            await loaded(page, SETTLE)
-            return await page.goto(url, wait_until="commit", timeout=most)
+        for _ in range(_TRIES - 1):
+            try:
+                return await page.goto(url, wait_until="commit", timeout=most)
+            except Error as error:
+                # What was before may end just now, as the browser's own page about a failure.
+                if "interrupted by another navigation" not in error.message:
+                    raise
+                await loaded(page, SETTLE)
+        return await page.goto(url, wait_until="commit", timeout=most)
 
 
 async def _stop(tab: Tab) -> None:
