@@ -79,6 +79,7 @@ _TELLS: dict[Reason, Layer] = {
     Reason.VAULT_CORRUPT: Layer.VAULT,
     Reason.CREDENTIAL_NOT_FOUND: Layer.VAULT,
     Reason.CREDENTIAL_CORRUPT: Layer.VAULT,
+    Reason.CONSENT_FAILED: Layer.VAULT,
     Reason.CREDENTIAL_NEEDS_CONSENT: Layer.VAULT,
     Reason.CREDENTIAL_NOT_REFRESHED: Layer.VAULT,
     Reason.TICKET_REFUSED: Layer.VAULT,

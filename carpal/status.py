@@ -113,6 +113,7 @@ class Reason(StrEnum):
     IDENTITY_NOT_FOUND = "IDENTITY_NOT_FOUND"
     CREDENTIAL_NOT_FOUND = "CREDENTIAL_NOT_FOUND"
     CREDENTIAL_CORRUPT = "CREDENTIAL_CORRUPT"
+    CONSENT_FAILED = "CONSENT_FAILED"
     CREDENTIAL_NEEDS_CONSENT = "CREDENTIAL_NEEDS_CONSENT"
     CREDENTIAL_NOT_REFRESHED = "CREDENTIAL_NOT_REFRESHED"
     TICKET_REFUSED = "TICKET_REFUSED"
@@ -226,6 +227,7 @@ SPECS: dict[Reason, Spec] = {
     Reason.IDENTITY_NOT_FOUND: Spec(Code.NOT_FOUND, "check the name"),
     Reason.CREDENTIAL_NOT_FOUND: Spec(Code.NOT_FOUND, _CHECK),
     Reason.CREDENTIAL_CORRUPT: Spec(Code.DATA_LOSS, "put its secret in again"),
+    Reason.CONSENT_FAILED: Spec(Code.FAILED_PRECONDITION, "correct that, and begin again"),
     Reason.CREDENTIAL_NEEDS_CONSENT: Spec(
         Code.FAILED_PRECONDITION, "consent again: `carpal vault credential add --oauth URL`"
     ),

@@ -176,7 +176,7 @@ class Engine:
                 self._say(record, where, answer)
                 if isinstance(answer, Granted):
                     tokens = _merged(held.tokens, answer, sent)
-                    made = await self._do(self._commit, key, generation, tokens)
+                    made = await self._do(self._commit, held, tokens)
                     done = True
                     point("vault.oauth.committed")
                     return await self._took(key, where, made)
@@ -199,14 +199,17 @@ class Engine:
         request = refreshing(held.client, held.client_secret, refresh)
         return await endpoint.ask(self._guard, request, held.client, secrets)
 
-    def _commit(self, key: Key, generation: int, tokens: Tokens) -> int | None:
-        """The generation they have; None when somebody put others in meanwhile, which stay."""
+    def _commit(self, held: Credential, tokens: Tokens) -> int | None:
+        """The generation they have; None when somebody put others in meanwhile, which stay.
+
+        Also by who lost the lease, or was overtaken by another change: these tokens are granted,
+        and the one they replace is spent.
+        """
         with self._safe.transaction():
-            # Whoever took over a lease that ran out has less than this: a token that was granted.
-            if self._credentials.generation(key) != generation:
+            if self._credentials.load(held.key).tokens.refresh != held.tokens.refresh:
                 return None
-            made = self._credentials.commit(key, tokens)
-            self._rows.done(key)
+            made = self._credentials.commit(held.key, tokens)
+            self._rows.done(held.key)
             return made
 
     async def _took(self, key: Key, where: Target, made: int | None) -> Credential:

@@ -55,7 +55,11 @@ class Login:
     """Until it is set no POST to /token is answered."""
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     issuer: str = ""
+    named: str = ""
+    """The issuer as the SDK writes it."""
     pages: list[str] = field(default_factory=list)
+    lies: dict[str, Response] = field(default_factory=dict)
+    """By path: what is answered instead."""
     waiting: dict[str, tuple[OAuthClientInformationFull, AuthorizationParams]] = field(
         default_factory=dict
     )
@@ -68,6 +72,7 @@ class Login:
             client_secret=secret,
             token_endpoint_auth_method=method,
             redirect_uris=None,
+            scope="read",
         )
         return client_id
 
@@ -109,7 +114,7 @@ class Login:
             redirect_uri_provided_explicitly=params.redirect_uri_provided_explicitly,
             resource=params.resource,
         )
-        said = {"code": code, "state": params.state, "iss": self.iss or self.issuer}
+        said = {"code": code, "state": params.state, "iss": self.iss or self.named}
         return construct_redirect_uri(str(params.redirect_uri), **said)
 
     async def load_authorization_code(
@@ -170,6 +175,9 @@ class _Counting:
             await self.app(scope, receive, send)
             return
         self.login.pages.append(scope["path"])
+        if lie := self.login.lies.get(scope["path"]):
+            await lie(scope, receive, send)
+            return
         if scope["path"] != "/token" or scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
@@ -222,6 +230,7 @@ async def login_server(
         login.issuer = f"https://{host}:{port}"
         options = ClientRegistrationOptions(enabled=True, valid_scopes=["read"])
         issuer = AnyHttpUrl(login.issuer)
+        login.named = str(issuer)
         app.router.routes += create_auth_routes(
             login,
             issuer,

@@ -190,6 +190,32 @@ async def test_an_answer_that_is_not_as_it_must_be_is_believed_in_nothing(
     assert await there.engine.state(KEY) == State.FRESH
 
 
+async def test_what_else_of_a_credential_changes_meanwhile_costs_no_granted_token(
+    there: World,
+) -> None:
+    there.enrol()
+    there.login.gate = asyncio.Event()
+    asking = asyncio.create_task(token(there))
+    await asyncio.wait_for(there.login.asked.wait(), LIMIT)
+    kept = there.desk.kept
+    with kept.safe.transaction():
+        kept.commit(KEY, kept.load(KEY).tokens)
+    there.login.gate.set()
+    assert await asking == there.login.access[-1]
+
+
+async def test_tokens_that_a_person_puts_in_meanwhile_stay(there: World) -> None:
+    there.enrol()
+    there.login.gate = asyncio.Event()
+    asking = asyncio.create_task(token(there))
+    await asyncio.wait_for(there.login.asked.wait(), LIMIT)
+    access = there.enrol(left=3000)
+    there.login.gate.set()
+    assert await asking == access
+    assert await token(there) == access
+    assert await there.engine.state(KEY) == State.FRESH
+
+
 async def ends(asked: Asked, writer: asyncio.StreamWriter) -> None:
     writer.close()
 
