@@ -79,7 +79,9 @@ class Engine:
         CREDENTIAL_NOT_REFRESHED when trying again later may do.
         """
         held = await self._do(self._credentials.load, key)
-        if not self._due(held):
+        if held.tokens.refresh is None and not usable(held.tokens, self._clock()):
+            raise _over(key, "no_refresh_token")
+        if held.tokens.refresh is None or not self._due(held):
             return held
         try:
             return await self._refreshed(key, held.generation)
@@ -96,6 +98,8 @@ class Engine:
         made, at = self._forced.get(key, (0, 0.0))
         if made == generation and time.monotonic() - at < YOUNG:
             return False  # that server takes none of them
+        if (await self._do(self._credentials.load, key)).tokens.refresh is None:
+            return False
         try:
             held = await self._refreshed(key, generation)
         except CarpalError as error:

@@ -22,7 +22,7 @@ from vault.oauth.answers import Unknown
 from vault.oauth.asking import refreshing
 from vault.oauth.endpoint import ask
 from vault.oauth.pace import ENOUGH
-from vault.oauth.ports import Authentication, Key
+from vault.oauth.ports import Authentication, Key, Tokens
 from vault.oauth.rows import State
 from vault.secret import Secret
 
@@ -188,6 +188,25 @@ async def test_an_answer_that_is_not_as_it_must_be_is_believed_in_nothing(
     there.engine._paces.clear()
     assert await token(there) == there.login.access[-1] != access
     assert await there.engine.state(KEY) == State.FRESH
+
+
+async def test_a_token_that_came_alone_serves_until_its_end_and_is_asked_for_of_nobody(
+    there: World,
+) -> None:
+    there.enrol(left=30)
+    kept = there.desk.kept
+
+    def alone(left: float) -> Tokens:
+        return Tokens(Secret("at-alone-0123456789"), None, time.time() + left, 3600.0)
+
+    with kept.safe.transaction():
+        generation = kept.commit(KEY, alone(30))
+    assert await token(there) == "at-alone-0123456789"
+    assert not await there.engine.refused(KEY, generation)
+    with kept.safe.transaction():
+        kept.commit(KEY, alone(-1))
+    assert await why_not(there) == Reason.CREDENTIAL_NEEDS_CONSENT
+    assert there.login.posts == []
 
 
 async def test_what_else_of_a_credential_changes_meanwhile_costs_no_granted_token(
