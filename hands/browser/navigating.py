@@ -1,5 +1,6 @@
 """How a tab goes to a page, and what is waited for."""
 
+import asyncio
 import contextlib
 from typing import Any
 
@@ -15,8 +16,8 @@ COMMIT = 15.0
 LOAD = 5.0
 """Seconds for a page to be loaded: one that is not by then is told to be loading on."""
 SETTLE = 2.0
-_TRIES = 4
-"""To go somewhere, while what was there before is ending."""
+_AGAIN = (0.0, 0.1, 0.2, 0.4, 0.8)
+"""Seconds before each further try to go somewhere, while what was there before is ending."""
 
 
 async def navigate(act: Act) -> str:
@@ -27,7 +28,7 @@ async def navigate(act: Act) -> str:
         raise ToolError(wrong)
     page, response, tab.stale = tab.page, None, True
     try:
-        response = await _gone_to(page, url)
+        response = await _gone_to(tab, url)
     except PageTimeout:
         await _stop(tab)
         raise
@@ -60,8 +61,8 @@ async def loaded(page: Page, seconds: float, state: Any = "load") -> bool:
     return False
 
 
-async def _gone_to(page: Page, url: str) -> Response | None:
-    most = COMMIT * 1000
+async def _gone_to(tab: Tab, url: str) -> Response | None:
+    page, most = tab.page, COMMIT * 1000
     async with bounded(COMMIT + 1):
         if url == "back":
             return await page.go_back(wait_until="commit", timeout=most)
@@ -69,19 +70,22 @@ async def _gone_to(page: Page, url: str) -> Response | None:
             return await page.go_forward(wait_until="commit", timeout=most)
         if url == "reload":
             return await page.reload(wait_until="commit", timeout=most)
-        for _ in range(_TRIES - 1):
+        for pause in _AGAIN:
             try:
                 return await page.goto(url, wait_until="commit", timeout=most)
             except Error as error:
                 # What was before may end just now, as the browser's own page about a failure.
                 if "interrupted by another navigation" not in error.message:
                     raise
+                # It goes on all the same, and would end the next try in its turn.
+                await _stop(tab)
                 await loaded(page, SETTLE)
+                await asyncio.sleep(pause)
         return await page.goto(url, wait_until="commit", timeout=most)
 
 
 async def _stop(tab: Tab) -> None:
-    """Go on waiting for no server: while that lasts, the page it is on may answer nothing."""
+    """End what is on its way: while a server is waited for, the page may answer nothing."""
     with contextlib.suppress(Error):
         async with bounded(1):
             if tab.session:
