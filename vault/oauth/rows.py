@@ -95,8 +95,8 @@ class Rows:
 
     def __init__(self, safe: Safe, generation: Callable[[Key], int]) -> None:
         """`generation` says the credential's of now."""
-        safe.database.execute(_TABLE)
         self._safe = safe
+        self._made = False
         self._generation = generation
         self._own = holder.own()
 
@@ -140,6 +140,9 @@ class Rows:
 
     def _row(self, key: Key, generation: int) -> _Row | None:
         """That of this generation; what was noted of one before counts no more."""
+        if not self._made:  # at the first use: only then is this the store's thread
+            self._safe.database.execute(_TABLE)
+            self._made = not self._safe.database.in_transaction
         query = f"SELECT {_COLUMNS} FROM oauth_refreshes WHERE {_WHERE}"  # noqa: S608
         found = self._safe.database.one(query, key)
         row = _Row(*found) if found else None
