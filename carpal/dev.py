@@ -155,7 +155,7 @@ class Dev:
             ) from None
 
     async def _start_all(self, kept: Kept) -> None:
-        listeners = ["sessiond", "vault", *self.options.brains]
+        listeners = ["sessiond", "vault", "vault-mcp", *self.options.brains]
         listeners += [f"{name}-enroll" for name in self.options.brains]
         listeners += ["practice"] if self.options.practice else []
         kept.choose_ports(listeners)
@@ -168,7 +168,8 @@ class Dev:
         await self._identities()
         for brain in brains:
             brain.release(self.options.brain_config)
-        await self._child("vault", "vault", "run", "--listen", at["vault"])
+        at_vault = ("--listen", at["vault"], "--mcp-listen", at["vault-mcp"])
+        await self._child("vault", "vault", "run", *at_vault)
         served = ("--listen", at["sessiond"], "--vault", at["vault"])
         await self._child("sessiond", "sessiond", "run", *served)
         # Its token says when and where to dial: without one it would knock before a brain opens.

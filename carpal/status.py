@@ -117,6 +117,7 @@ class Reason(StrEnum):
     CREDENTIAL_NEEDS_CONSENT = "CREDENTIAL_NEEDS_CONSENT"
     CREDENTIAL_NOT_REFRESHED = "CREDENTIAL_NOT_REFRESHED"
     TICKET_REFUSED = "TICKET_REFUSED"
+    GRANT_REFUSED = "GRANT_REFUSED"
 
 
 @dataclass(frozen=True)
@@ -232,5 +233,6 @@ SPECS: dict[Reason, Spec] = {
         Code.FAILED_PRECONDITION, "consent again: `carpal vault credential add --oauth URL`"
     ),
     Reason.CREDENTIAL_NOT_REFRESHED: Spec(Code.UNAVAILABLE, "try again in a while", 5.0),
+    Reason.GRANT_REFUSED: Spec(Code.PERMISSION_DENIED, "ask for a grant with the lease's ticket"),
     Reason.TICKET_REFUSED: Spec(Code.PERMISSION_DENIED, "acquire the session's lease"),
 }

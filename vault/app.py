@@ -29,6 +29,7 @@ from vault.door import Door, door
 from vault.files import VaultFiles
 from vault.handed_in import handed_in
 from vault.hardening import harden
+from vault.mcp_listener import serve_mcp
 from vault.seal.seals import Given, SealKind
 from vault.service import VaultService
 
@@ -45,6 +46,8 @@ class VaultConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     state_dir: Path = msgspec.field(default_factory=state_dir)
     listen: str = "127.0.0.1:7443"
+    mcp_listen: str = "127.0.0.1:7444"
+    """Where brains reach MCP servers."""
     passphrase_file: Path | None = None
     seal_fd: int | None = None
 
@@ -99,17 +102,23 @@ async def run(config: VaultConfig, stop: asyncio.Event, ready_fd: int | None = N
             await service.look()
         else:
             _take_last_list(service, identity)
-        async with serve(
-            config.listen,
-            server_credentials(identity),
-            lambda server: vault_pb2_grpc.add_VaultServicer_to_server(service, server),
-            revocations=service.revocations,
-        ) as server:
+        async with (
+            serve(
+                config.listen,
+                server_credentials(identity),
+                lambda server: vault_pb2_grpc.add_VaultServicer_to_server(service, server),
+                revocations=service.revocations,
+            ) as server,
+            serve_mcp(config.mcp_listen, identity, service) as mcp,
+        ):
             working = [asyncio.create_task(_work(service, identity, renewal))]
             if not it.is_open:
                 working.append(asyncio.create_task(_try_again(it)))
-            announce(ready_fd, address=server.address)
-            _log.info("vault serves", extra={"address": server.address, "sealed": not it.is_open})
+            announce(ready_fd, address=server.address, mcp=mcp)
+            _log.info(
+                "vault serves",
+                extra={"address": server.address, "mcp": mcp, "sealed": not it.is_open},
+            )
             try:
                 await until_stopped(stop, *working)
             finally:

@@ -12,6 +12,7 @@ from carpal.identity import DEFAULT_TRUST_DOMAIN, Role, check_trust_domain
 from carpal.ids import check_name
 from vault.cli_audit import audit_command
 from vault.cli_ca import ca_command
+from vault.cli_credential import credential_command
 from vault.cli_options import opens_seal, vault_files
 from vault.cli_seal import add_seal_commands, chooses_seal
 
@@ -23,6 +24,7 @@ def vault() -> None:
 
 vault.add_command(ca_command)
 vault.add_command(audit_command)
+vault.add_command(credential_command)
 add_seal_commands(vault)
 
 
@@ -191,6 +193,9 @@ def _holders(words: tuple[str, ...]) -> list[tuple[Role, str]]:
 @vault.command()
 @opens_seal
 @click.option("--listen", metavar="H:P", help="Where to serve.  [127.0.0.1:7443]")
+@click.option(
+    "--mcp-listen", metavar="H:P", help="Where brains reach MCP servers.  [127.0.0.1:7444]"
+)
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file.")
 @click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
 @click.option("--ready-fd", type=int, hidden=True)
@@ -200,6 +205,7 @@ def run(
     passphrase_file: Path | None,
     seal_fd: int | None,
     listen: str | None,
+    mcp_listen: str | None,
     config_file: Path | None,
     log_json: bool,
     ready_fd: int | None,
@@ -216,6 +222,7 @@ def run(
         {
             "state_dir": state_dir,
             "listen": listen,
+            "mcp_listen": mcp_listen,
             "passphrase_file": passphrase_file,
             "seal_fd": seal_fd,
         },

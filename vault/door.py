@@ -16,6 +16,8 @@ from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from vault.audit.audit import Audit
 from vault.audit.opening import AuditReader
+from vault.credentials.desk import CredentialDesk
+from vault.credentials.rows import Rows
 from vault.database import Database
 from vault.files import Following, VaultFiles
 from vault.opened import Opened, opened
@@ -41,6 +43,7 @@ class Parts:
     signer: Signer
     tokens: Tokens
     revoker: Revoker
+    desk: CredentialDesk
     reader: AuditReader
     executor: ThreadPoolExecutor
     """One thread: the database's calls must not overlap."""
@@ -141,6 +144,7 @@ class Door:
                 signer,
                 Tokens(signer.trust_domain, it.store, self._clock),
                 Revoker(signer, it.store, self._clock),
+                CredentialDesk(Rows(it.safe), self._clock),
                 stack.enter_context(closing(AuditReader(files.audit))),
                 stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="vault-store")),
             )

@@ -14,14 +14,19 @@ from carpal.audit_chain import Head, record_of
 from carpal.errors import invalid
 from carpal.identity import Role
 from carpal.revocations import FOLLOW_SECONDS, Revocations
-from carpal.server import caller, not_built
+from carpal.server import caller
 from carpal.v1 import vault_pb2 as pb
 from carpal.v1 import vault_pb2_grpc
 from carpal.v1.types_pb2 import ChainHead
 from vault.audit.audit import Audit
 from vault.audit.table import Row
 from vault.ca import Claims, requested_key
+from vault.credentials.desk import CredentialDesk
+from vault.credentials.rpc import CredentialRpcs
 from vault.door import Door
+from vault.grants.grants import Grants
+from vault.grants.rpc import GrantRpcs
+from vault.guard.transport import Guard
 from vault.signing import Issued, Signer
 from vault.store import TokenRow
 
@@ -29,22 +34,19 @@ Context = grpc.aio.ServicerContext[Any, Any]
 T = TypeVar("T")
 
 
-class VaultService(vault_pb2_grpc.VaultServicer):
-    """What of the vault is built: the seal, the certificate authority, revocations, the audit."""
+class VaultService(CredentialRpcs, GrantRpcs, vault_pb2_grpc.VaultServicer):
+    """The seal, the certificate authority, revocations, the audit; credentials and grants."""
 
-    CreateCredential = not_built
-    UpdateCredential = not_built
-    ListCredentials = not_built
-    ArchiveCredential = not_built
-    ValidateCredential = not_built
-    GrantSession = not_built
-    RevokeSession = not_built
+    def __init__(self, door: Door, guard: Guard | None = None) -> None:
+        """While the door is shut all but GetStatus and Unseal is VAULT_SEALED.
 
-    def __init__(self, door: Door) -> None:
-        """While the door is shut all but GetStatus and Unseal is VAULT_SEALED."""
+        `guard` is another than that of production, in tests.
+        """
+        self._guard = guard
         self.door = door
         self.revocations = Revocations()
         """Those that this vault itself goes by; `follow` keeps them."""
+        self.grants = Grants(self._denied)
 
     @property
     def _signer(self) -> Signer:
@@ -187,6 +189,12 @@ class VaultService(vault_pb2_grpc.VaultServicer):
         """The CAs to trust now, PEM."""
         return self._signer.authorities().bundle
 
+    async def aclose(self) -> None:
+        """End all grants, and hang up on all servers."""
+        self.grants.close()
+        if self._guard is not None:
+            await self._guard.aclose()
+
     async def issue_own(self, name: str, request: bytes) -> tuple[Issued, bytes]:
         """The next certificate of this vault itself, and the CAs to trust. No RPC."""
         claims, signer = Claims(Role.VAULT, name), self._signer
@@ -202,6 +210,20 @@ class VaultService(vault_pb2_grpc.VaultServicer):
     @property
     def _audit(self) -> Audit:
         return self.door.parts.audit
+
+    @property
+    def guard(self) -> Guard:
+        """Made at first use: it needs a loop."""
+        if self._guard is None:
+            self._guard = Guard()
+        return self._guard
+
+    @property
+    def _desk(self) -> CredentialDesk:
+        return self.door.parts.desk
+
+    def _denied(self, action: str, reason: str, *, actor: str, **facts: str | int) -> None:
+        self._audit.denied(action, reason, actor=actor, **facts)
 
     def _sign_response(self, issued: Issued) -> pb.SignResponse:
         authorities = self._signer.authorities()

@@ -559,6 +559,7 @@ class CredentialInfo(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     ARCHIVED_FIELD_NUMBER: _builtins.int
+    VAULT_ID_FIELD_NUMBER: _builtins.int
     credential_id: _builtins.str
     workspace: _builtins.str
     display_name: _builtins.str
@@ -568,6 +569,8 @@ class CredentialInfo(_message.Message):
     """JSON: hosts, paths, slots; never a secret."""
     generation: _builtins.int
     state: _builtins.str
+    vault_id: _builtins.str
+    """Which vault of the workspace it is in."""
     @_builtins.property
     def archived(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -581,10 +584,11 @@ class CredentialInfo(_message.Message):
         generation: _builtins.int = ...,
         state: _builtins.str = ...,
         archived: _timestamp_pb2.Timestamp | None = ...,
+        vault_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["archived", b"archived"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archived", b"archived", "credential_id", b"credential_id", "display_name", b"display_name", "generation", b"generation", "kind", b"kind", "policy", b"policy", "state", b"state", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archived", b"archived", "credential_id", b"credential_id", "display_name", b"display_name", "generation", b"generation", "kind", b"kind", "policy", b"policy", "state", b"state", "vault_id", b"vault_id", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -620,11 +624,14 @@ class CreateCredentialRequest(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
     SECRETS_FIELD_NUMBER: _builtins.int
+    VAULT_ID_FIELD_NUMBER: _builtins.int
     credential_id: _builtins.str
     workspace: _builtins.str
     display_name: _builtins.str
     kind: _builtins.str
     policy: _builtins.bytes
+    vault_id: _builtins.str
+    """Which vault of the workspace; empty means `default`."""
     @_builtins.property
     def secrets(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
         """Field name → secret. Must not be logged."""
@@ -638,10 +645,11 @@ class CreateCredentialRequest(_message.Message):
         kind: _builtins.str = ...,
         policy: _builtins.bytes = ...,
         secrets: _abc.Mapping[_builtins.str, _builtins.bytes] | None = ...,
+        vault_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["credential_id", b"credential_id", "display_name", b"display_name", "kind", b"kind", "policy", b"policy", "secrets", b"secrets", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credential_id", b"credential_id", "display_name", b"display_name", "kind", b"kind", "policy", b"policy", "secrets", b"secrets", "vault_id", b"vault_id", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -754,15 +762,19 @@ class ListCredentialsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     WORKSPACE_FIELD_NUMBER: _builtins.int
+    VAULT_ID_FIELD_NUMBER: _builtins.int
     workspace: _builtins.str
+    vault_id: _builtins.str
+    """Empty means all vaults of the workspace."""
     def __init__(
         self,
         *,
         workspace: _builtins.str = ...,
+        vault_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["vault_id", b"vault_id", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -852,18 +864,22 @@ class ValidateCredentialResponse(_message.Message):
 
     VERDICT_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
     verdict: _builtins.str
     """`valid`, `invalid` or `unknown`."""
     detail: _builtins.str
+    step: _builtins.str
+    """Which step did not succeed: `open`, `reach`, `authenticate` or `protocol`; empty when all did."""
     def __init__(
         self,
         *,
         verdict: _builtins.str = ...,
         detail: _builtins.str = ...,
+        step: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "step", b"step", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -878,11 +894,17 @@ class GrantSessionRequest(_message.Message):
     CREDENTIAL_IDS_FIELD_NUMBER: _builtins.int
     BOUND_TO_FIELD_NUMBER: _builtins.int
     AUDIENCE_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    HAND_ID_FIELD_NUMBER: _builtins.int
     grant_id: _builtins.str
     bound_to: _builtins.str
     """SPIFFE URI the grant is bound to: the brain, or a daemon."""
     audience: _builtins.str
     """`mcp`, `git` or `egress`."""
+    policy: _builtins.bytes
+    """JSON: what may be done, by audience: `{"mcp": {NAME: {"url": …, "allow": […]}}}`."""
+    hand_id: _builtins.str
+    """Of a grant bound to a daemon: the hand it is for."""
     @_builtins.property
     def ticket(self) -> _types_pb2.SignedBytes:
         """A serialized LeaseTicket, signed by sessiond."""
@@ -897,10 +919,12 @@ class GrantSessionRequest(_message.Message):
         credential_ids: _abc.Iterable[_builtins.str] | None = ...,
         bound_to: _builtins.str = ...,
         audience: _builtins.str = ...,
+        policy: _builtins.bytes = ...,
+        hand_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ticket", b"ticket"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audience", b"audience", "bound_to", b"bound_to", "credential_ids", b"credential_ids", "grant_id", b"grant_id", "ticket", b"ticket"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audience", b"audience", "bound_to", b"bound_to", "credential_ids", b"credential_ids", "grant_id", b"grant_id", "hand_id", b"hand_id", "policy", b"policy", "ticket", b"ticket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -95,13 +95,14 @@ class VaultStub:
     """Put a credential in.
     Callers: operator.
     Idempotent: by credential_id and content digest.
-      id exists with other content → ALREADY_EXISTS ID_REUSED → update it instead
-      secret has control characters or is too long → INVALID_ARGUMENT INVALID_FIELD → correct it
+      id exists with other content, or the vault has one of the same key → ALREADY_EXISTS ID_REUSED → update it instead
+      secret is not 12 to 8,192 bytes of visible ASCII, or the policy is none → INVALID_ARGUMENT INVALID_FIELD → correct it
     """
     UpdateCredential: _grpc.UnaryUnaryMultiCallable[_vault_pb2.UpdateCredentialRequest, _vault_pb2.UpdateCredentialResponse]
     """Replace a credential's secret or policy.
     Callers: operator.
     Idempotent: by expected_generation.
+      a key of the policy is to change → INVALID_ARGUMENT INVALID_FIELD → make another credential
       no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
       expected_generation is not the newest → ABORTED VERSION_CONFLICT → read and retry
     """
@@ -124,9 +125,12 @@ class VaultStub:
       no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
     """
     GrantSession: _grpc.UnaryUnaryMultiCallable[_vault_pb2.GrantSessionRequest, _vault_pb2.GrantSessionResponse]
-    """Let a session use named credentials, for as long as its lease lives.
+    """Let a session use named credentials for 15 minutes; asked again, for 15 more. A ticket
+    is good for the lease's first term: exchange it at once, and it renews what it bought.
     Callers: brain, with the session's lease ticket.
     Idempotent: by grant_id and content.
+      id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
+      over 64 grants of the session → RESOURCE_EXHAUSTED AT_CAPACITY → let some end
       ticket not signed by sessiond, expired, or another's → PERMISSION_DENIED TICKET_REFUSED → acquire the lease
       a higher epoch has a grant → FAILED_PRECONDITION STALE_EPOCH → stop driving
       no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the agent
@@ -208,13 +212,14 @@ class VaultAsyncStub(VaultStub):
     """Put a credential in.
     Callers: operator.
     Idempotent: by credential_id and content digest.
-      id exists with other content → ALREADY_EXISTS ID_REUSED → update it instead
-      secret has control characters or is too long → INVALID_ARGUMENT INVALID_FIELD → correct it
+      id exists with other content, or the vault has one of the same key → ALREADY_EXISTS ID_REUSED → update it instead
+      secret is not 12 to 8,192 bytes of visible ASCII, or the policy is none → INVALID_ARGUMENT INVALID_FIELD → correct it
     """
     UpdateCredential: _aio.UnaryUnaryMultiCallable[_vault_pb2.UpdateCredentialRequest, _vault_pb2.UpdateCredentialResponse]  # type: ignore[assignment]
     """Replace a credential's secret or policy.
     Callers: operator.
     Idempotent: by expected_generation.
+      a key of the policy is to change → INVALID_ARGUMENT INVALID_FIELD → make another credential
       no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
       expected_generation is not the newest → ABORTED VERSION_CONFLICT → read and retry
     """
@@ -237,9 +242,12 @@ class VaultAsyncStub(VaultStub):
       no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
     """
     GrantSession: _aio.UnaryUnaryMultiCallable[_vault_pb2.GrantSessionRequest, _vault_pb2.GrantSessionResponse]  # type: ignore[assignment]
-    """Let a session use named credentials, for as long as its lease lives.
+    """Let a session use named credentials for 15 minutes; asked again, for 15 more. A ticket
+    is good for the lease's first term: exchange it at once, and it renews what it bought.
     Callers: brain, with the session's lease ticket.
     Idempotent: by grant_id and content.
+      id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
+      over 64 grants of the session → RESOURCE_EXHAUSTED AT_CAPACITY → let some end
       ticket not signed by sessiond, expired, or another's → PERMISSION_DENIED TICKET_REFUSED → acquire the lease
       a higher epoch has a grant → FAILED_PRECONDITION STALE_EPOCH → stop driving
       no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the agent
@@ -372,8 +380,8 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         """Put a credential in.
         Callers: operator.
         Idempotent: by credential_id and content digest.
-          id exists with other content → ALREADY_EXISTS ID_REUSED → update it instead
-          secret has control characters or is too long → INVALID_ARGUMENT INVALID_FIELD → correct it
+          id exists with other content, or the vault has one of the same key → ALREADY_EXISTS ID_REUSED → update it instead
+          secret is not 12 to 8,192 bytes of visible ASCII, or the policy is none → INVALID_ARGUMENT INVALID_FIELD → correct it
         """
 
     @_abc_1.abstractmethod
@@ -385,6 +393,7 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         """Replace a credential's secret or policy.
         Callers: operator.
         Idempotent: by expected_generation.
+          a key of the policy is to change → INVALID_ARGUMENT INVALID_FIELD → make another credential
           no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the id
           expected_generation is not the newest → ABORTED VERSION_CONFLICT → read and retry
         """
@@ -431,9 +440,12 @@ class VaultServicer(metaclass=_abc_1.ABCMeta):
         request: _vault_pb2.GrantSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_vault_pb2.GrantSessionResponse, _abc.Awaitable[_vault_pb2.GrantSessionResponse]]:
-        """Let a session use named credentials, for as long as its lease lives.
+        """Let a session use named credentials for 15 minutes; asked again, for 15 more. A ticket
+        is good for the lease's first term: exchange it at once, and it renews what it bought.
         Callers: brain, with the session's lease ticket.
         Idempotent: by grant_id and content.
+          id exists with other content → ALREADY_EXISTS ID_REUSED → choose another id
+          over 64 grants of the session → RESOURCE_EXHAUSTED AT_CAPACITY → let some end
           ticket not signed by sessiond, expired, or another's → PERMISSION_DENIED TICKET_REFUSED → acquire the lease
           a higher epoch has a grant → FAILED_PRECONDITION STALE_EPOCH → stop driving
           no such credential → NOT_FOUND CREDENTIAL_NOT_FOUND → check the agent

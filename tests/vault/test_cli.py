@@ -267,7 +267,10 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 def running(state: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`carpal vault run`, once it said that it serves."""
     reader, writer = os.pipe()
-    arguments = ["vault", "run", "--state-dir", str(state), "--listen", "127.0.0.1:0"]
+    arguments = [
+        *("vault", "run", "--state-dir", str(state)),
+        *("--listen", "127.0.0.1:0", "--mcp-listen", "127.0.0.1:0"),
+    ]
     process = subprocess.Popen(
         [*interpreter(), *arguments, "--ready-fd", str(writer)],
         pass_fds=[writer],

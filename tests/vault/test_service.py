@@ -12,7 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from carpal import __version__, signed
 from carpal.client import rpc_errors
-from carpal.errors import BadInput, CarpalError, Denied, NotBuilt
+from carpal.errors import BadInput, CarpalError, Denied
 from carpal.identity import Role, identity_of
 from carpal.proof import Token, ca_pin, enrol_proof, renewal_signature
 from carpal.status import Reason
@@ -280,12 +280,6 @@ async def test_a_role_may_not_call_what_is_not_its_own(
         await getattr(stub, method)(request, timeout=TIMEOUT)
     assert raised.value.reason is Reason.ROLE_NOT_ALLOWED
     assert raised.value.exit_code == 4
-
-
-async def test_what_is_not_built_says_so(operator: "vault_pb2_grpc.VaultAsyncStub") -> None:
-    for method in ("ListCredentials", "ArchiveCredential"):
-        with pytest.raises(NotBuilt), rpc_errors("the vault"):
-            await getattr(operator, method)(getattr(pb, f"{method}Request")(), timeout=TIMEOUT)
 
 
 async def test_a_brain_renews_for_a_daemon_and_all_claims_are_carried_over(

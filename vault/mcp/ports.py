@@ -27,6 +27,11 @@ class Grant(Protocol):
     def workspace(self) -> str: ...
 
     @property
+    def credentials(self) -> Sequence[str]:
+        """Ids, in order: the first that fits a server is used with it."""
+        ...
+
+    @property
     def servers(self) -> Mapping[str, ServerPolicy]:
         """By the names that the agent has for them."""
         ...

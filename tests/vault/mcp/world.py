@@ -58,6 +58,7 @@ class AGrant:
     servers: dict[str, ServerPolicy]
     audience: str = "mcp"
     workspace: str = "default"
+    credentials: tuple[str, ...] = ()
     revoked: asyncio.Event = field(default_factory=asyncio.Event)
 
 

@@ -1,0 +1,201 @@
+"""Credentials over real mutual TLS: secrets go in, and nothing gives one out."""
+
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from carpal.client import rpc_errors
+from carpal.errors import CarpalError
+from carpal.identity import Role
+from carpal.status import Reason
+from carpal.v1 import vault_pb2 as pb
+from tests.trust import Trust, trust
+from vault.ca import Claims
+from vault.credentials.uses import Uses
+from vault.mcp.policy import server_policy
+
+CANARY = b"tok-CANARY-55b1f0c2d9"
+URL = "https://mcp.a.com/mcp"
+TIMEOUT = 10
+
+
+@pytest.fixture
+async def domain(tmp_path: Path) -> AsyncIterator[Trust]:
+    async with trust(tmp_path / "state") as served:
+        yield served
+
+
+def bearer(credential_id: str = "c1", **changes: Any) -> pb.CreateCredentialRequest:
+    values: dict[str, Any] = {
+        "credential_id": credential_id,
+        "kind": "static_bearer",
+        "display_name": "the tracker",
+        "policy": json.dumps({"mcp_server_url": URL}).encode(),
+        "secrets": {"token": CANARY},
+    }
+    return pb.CreateCredentialRequest(**{**values, **changes})
+
+
+async def create(stub: Any, request: pb.CreateCredentialRequest) -> pb.CredentialInfo:
+    with rpc_errors("the vault"):
+        answer: pb.CreateCredentialResponse = await stub.CreateCredential(request, timeout=TIMEOUT)
+    return answer.credential
+
+
+async def refused(stub: Any, method: str, request: object) -> Reason:
+    with pytest.raises(CarpalError) as caught, rpc_errors("the vault"):
+        await getattr(stub, method)(request, timeout=TIMEOUT)
+    assert CANARY.decode() not in repr(caught.value.__dict__)
+    return caught.value.reason
+
+
+class Granted:
+    workspace = "default"
+    credentials = ("c1",)
+
+
+async def used(domain: Trust, url: str = URL) -> tuple[bytes | None, str]:
+    """The token that a request of a session would have, and its generation."""
+    parts, service = domain.service.door.parts, domain.service
+    uses = Uses(parts.desk.rows, parts.audit, service._do)
+    policy = server_policy("a", {"url": url})
+    async with uses.use(Granted(), policy, action="mcp.ping", actor="spiffe://x") as use:
+        headers: Any = use.headers
+        value = headers[0][1].secret.reveal() if headers else None
+        return value, use.generation
+
+
+async def test_a_credential_is_created_once_and_shows_no_secret(domain: Trust) -> None:
+    operator = await domain.vault()
+    made = await create(operator, bearer())
+    assert (made.vault_id, made.generation, made.state) == ("default", 1, "active")
+    assert await create(operator, bearer()) == made
+    assert CANARY not in made.SerializeToString()
+    listed = await operator.ListCredentials(pb.ListCredentialsRequest(), timeout=TIMEOUT)
+    assert list(listed.credentials) == [made]
+    other = bearer(secrets={"token": CANARY + b"x"})
+    assert await refused(operator, "CreateCredential", other) is Reason.ID_REUSED
+    for path in (domain.files.folder).rglob("*"):
+        if path.is_file():
+            assert CANARY not in path.read_bytes(), path
+
+
+async def test_a_vault_has_one_credential_for_a_server(domain: Trust) -> None:
+    operator = await domain.vault()
+    await create(operator, bearer())
+    same = json.dumps({"mcp_server_url": "https://MCP.A.com./mcp"}).encode()
+    again = bearer("c2", policy=same)
+    assert await refused(operator, "CreateCredential", again) is Reason.ID_REUSED
+    await create(operator, bearer("c2", vault_id="other"))
+
+
+async def test_a_vault_has_at_most_twenty(domain: Trust) -> None:
+    operator = await domain.vault()
+    for number in range(20):
+        policy = json.dumps({"mcp_server_url": f"https://mcp-{number}.a.com/mcp"}).encode()
+        await create(operator, bearer(f"c{number}", policy=policy))
+    assert await refused(operator, "CreateCredential", bearer("more")) is Reason.INVALID_FIELD
+    archived = pb.ArchiveCredentialRequest(credential_id="c3")
+    await operator.ArchiveCredential(archived, timeout=TIMEOUT)
+    await create(operator, bearer("more"))
+
+
+async def test_another_workspace_sees_none_of_it(domain: Trust) -> None:
+    await create(await domain.vault(), bearer())
+    stranger = await domain.vault(domain.issue(Claims(Role.OPERATOR, "eve", "evil")))
+    listed = await stranger.ListCredentials(pb.ListCredentialsRequest(), timeout=TIMEOUT)
+    assert list(listed.credentials) == []
+    update = pb.UpdateCredentialRequest(credential_id="c1", expected_generation=1)
+    assert await refused(stranger, "UpdateCredential", update) is Reason.CREDENTIAL_NOT_FOUND
+    archive = pb.ArchiveCredentialRequest(credential_id="c1")
+    assert await refused(stranger, "ArchiveCredential", archive) is Reason.CREDENTIAL_NOT_FOUND
+    mine = pb.ListCredentialsRequest(workspace="default")
+    assert await refused(stranger, "ListCredentials", mine) is Reason.ROLE_NOT_ALLOWED
+
+
+async def test_a_brain_puts_no_credential_in(domain: Trust) -> None:
+    brain = await domain.vault(domain.identity(Role.BRAIN, "brain-1"))
+    assert await refused(brain, "CreateCredential", bearer()) is Reason.ROLE_NOT_ALLOWED
+
+
+async def test_v37_what_is_rotated_is_used_from_the_next_request_on(domain: Trust) -> None:
+    operator = await domain.vault()
+    await create(operator, bearer())
+    before = await used(domain)
+    update = pb.UpdateCredentialRequest(
+        credential_id="c1", expected_generation=1, secrets={"token": b"tok-second-4451"}
+    )
+    answer = await operator.UpdateCredential(update, timeout=TIMEOUT)
+    assert answer.credential.generation == 2
+    assert (await used(domain))[0] == b"tok-second-4451"
+    assert (await used(domain))[1] != before[1]
+    assert await refused(operator, "UpdateCredential", update) is Reason.VERSION_CONFLICT
+
+
+async def test_v37_a_server_that_took_none_is_asked_again_only_if_there_is_another(
+    domain: Trust,
+) -> None:
+    operator = await domain.vault()
+    await create(operator, bearer())
+    parts, service = domain.service.door.parts, domain.service
+    uses = Uses(parts.desk.rows, parts.audit, service._do)
+    policy = server_policy("a", {"url": URL})
+    async with uses.use(Granted(), policy, action="mcp.ping", actor="spiffe://x") as use:
+        assert not await use.refused()
+        update = pb.UpdateCredentialRequest(
+            credential_id="c1", expected_generation=1, secrets={"token": b"tok-second-4451"}
+        )
+        await operator.UpdateCredential(update, timeout=TIMEOUT)
+        assert await use.refused()
+
+
+async def test_a_change_of_the_policy_takes_the_secrets_along(domain: Trust) -> None:
+    operator = await domain.vault()
+    await create(operator, bearer())
+    policy = json.dumps({"private_networks": ["10.1.0.0/16"]}).encode()
+    update = pb.UpdateCredentialRequest(credential_id="c1", expected_generation=1, policy=policy)
+    await operator.UpdateCredential(update, timeout=TIMEOUT)
+    assert (await used(domain))[0] == CANARY
+
+
+async def test_archiving_destroys_the_secret_and_keeps_the_name(domain: Trust) -> None:
+    operator = await domain.vault()
+    await create(operator, bearer())
+    archive = pb.ArchiveCredentialRequest(credential_id="c1")
+    first = await operator.ArchiveCredential(archive, timeout=TIMEOUT)
+    assert first.credential.state == "archived"
+    assert await operator.ArchiveCredential(archive, timeout=TIMEOUT) == first
+    rows = domain.service.door.parts.desk.rows
+    row = rows.find("default", "c1")
+    assert row is not None
+    assert await domain.service._do(lambda: rows.secrets(row)) == {}
+    with pytest.raises(CarpalError) as caught:
+        await used(domain)
+    assert caught.value.reason is Reason.CREDENTIAL_NOT_FOUND
+    await create(operator, bearer("c2"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://mcp.a.com.evil.com/mcp", "https://evilmcp.a.com/mcp", "https://mcp.a.com:8443/mcp"],
+)
+async def test_v17_a_server_that_only_looks_like_it_is_sent_no_credential(
+    domain: Trust, url: str
+) -> None:
+    await create(await domain.vault(), bearer())
+    assert await used(domain, url) == (None, "none")
+    assert (await used(domain, "https://MCP.A.COM./mcp"))[0] == CANARY
+
+
+async def test_v06_a_policy_that_is_widened_in_the_database_opens_no_secret(domain: Trust) -> None:
+    await create(await domain.vault(), bearer())
+    evil = json.dumps({"mcp_server_url": "https://evil.com/mcp", "private_networks": []}).encode()
+    with sqlite3.connect(domain.files.store) as database:
+        database.execute("UPDATE credentials SET policy = ?", (evil,))
+    with pytest.raises(CarpalError) as caught:
+        await used(domain, "https://evil.com/mcp")
+    assert caught.value.reason is Reason.CREDENTIAL_CORRUPT

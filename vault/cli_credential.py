@@ -1,0 +1,240 @@
+"""`carpal vault credential`: put one in, see what there is, replace, try and destroy one.
+
+A secret comes from a file or standard input, never from an argument: those are seen by others.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from carpal.errors import CarpalError, invalid, refuse
+from carpal.operator.connection import (
+    ANSWER_SECONDS,
+    Found,
+    connect_vault,
+    operator_options,
+    vault_option,
+)
+from carpal.status import Reason
+
+if TYPE_CHECKING:
+    from carpal.v1 import vault_pb2
+
+_VALIDATE_SECONDS = 100.0
+_SIZE_MAX = 64 * 1024
+_EXIT = {"valid": 0, "invalid": 1, "unknown": 10}
+
+_json_option = click.option("--json", "as_json", is_flag=True, help="One object a line.")
+_secret_option = click.option(
+    "--secret", "secrets", multiple=True, metavar="NAME=FILE",
+    help="A secret's name and the file that has it, - for standard input; repeatable.",
+)  # fmt: skip
+
+
+@click.group("credential")
+def credential_command() -> None:
+    """Credentials that agents use and nothing can read."""
+
+
+@credential_command.command()
+@click.argument("credential_id", metavar="ID")
+@operator_options
+@vault_option
+@click.option(
+    "--kind",
+    type=click.Choice(["static_bearer", "mcp_oauth", "environment_variable"]),
+    default="static_bearer",
+    show_default=True,
+)
+@click.option("--mcp-server-url", metavar="URL", help="Of an MCP server: where it is used.")
+@click.option("--secret-name", metavar="NAME", help="Of an environment variable: its name.")
+@click.option(
+    "--host", "hosts", multiple=True, metavar="HOST",
+    help="Of an environment variable: a host it may be sent to, *. for those below; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--policy", "policy_file", type=click.Path(path_type=Path), metavar="FILE",
+    help="The whole policy as JSON, instead of the options above.",
+)  # fmt: skip
+@_secret_option
+@click.option("--in", "vault_id", default="", metavar="NAME", help="Which vault.  [default]")
+@click.option("--name", "display_name", default="", help="Shown to people.")
+@_json_option
+def add(
+    found: Found,
+    *,
+    credential_id: str,
+    kind: str,
+    mcp_server_url: str | None,
+    secret_name: str | None,
+    hosts: tuple[str, ...],
+    policy_file: Path | None,
+    secrets: tuple[str, ...],
+    vault_id: str,
+    display_name: str,
+    as_json: bool,
+) -> None:
+    """Put a credential in. Its secret is read from standard input unless --secret says where."""
+    from carpal.v1 import vault_pb2
+
+    policy: dict[str, Any] = {}
+    if mcp_server_url is not None:
+        policy["mcp_server_url"] = mcp_server_url
+    if secret_name is not None:
+        policy["secret_name"] = secret_name
+        if hosts:
+            policy["networking"] = {"type": "limited", "allowed_hosts": list(hosts)}
+    elif hosts:
+        raise invalid("--host", "goes with --secret-name")
+    if policy_file is not None and policy:
+        raise invalid("--policy", "goes without options that say parts of it")
+    said = json.dumps(policy).encode() if policy_file is None else _read(policy_file)
+    request = vault_pb2.CreateCredentialRequest(
+        credential_id=credential_id,
+        vault_id=vault_id,
+        display_name=display_name,
+        kind=kind,
+        policy=said,
+        secrets=_secrets(secrets, kind),
+    )
+    _show([_ask(found, "CreateCredential", request).credential], as_json)
+
+
+@credential_command.command("list")
+@operator_options
+@vault_option
+@click.option("--in", "vault_id", default="", metavar="NAME", help="Which vault.  [all]")
+@_json_option
+def list_(found: Found, *, vault_id: str, as_json: bool) -> None:
+    """What there is, without secrets."""
+    from carpal.v1 import vault_pb2
+
+    request = vault_pb2.ListCredentialsRequest(vault_id=vault_id)
+    _show(list(_ask(found, "ListCredentials", request).credentials), as_json)
+
+
+@credential_command.command()
+@click.argument("credential_id", metavar="ID")
+@operator_options
+@vault_option
+@_secret_option
+@_json_option
+def rotate(found: Found, *, credential_id: str, secrets: tuple[str, ...], as_json: bool) -> None:
+    """Put another secret in its place: sessions that run use it from their next request on."""
+    from carpal.v1 import vault_pb2
+
+    there = _ask(found, "ListCredentials", vault_pb2.ListCredentialsRequest()).credentials
+    before = next((each for each in there if each.credential_id == credential_id), None)
+    if before is None:
+        raise refuse(Reason.CREDENTIAL_NOT_FOUND, f"there is no credential {credential_id!r}")
+    request = vault_pb2.UpdateCredentialRequest(
+        credential_id=credential_id,
+        expected_generation=before.generation,
+        secrets=_secrets(secrets, before.kind),
+    )
+    _show([_ask(found, "UpdateCredential", request).credential], as_json)
+
+
+@credential_command.command()
+@click.argument("credential_id", metavar="ID")
+@operator_options
+@vault_option
+@_json_option
+def validate(found: Found, *, credential_id: str, as_json: bool) -> int:
+    """Try it against its server. Exit code 0 when it is valid, 1 when not, 10 when unknown."""
+    from carpal.v1 import vault_pb2
+
+    request = vault_pb2.ValidateCredentialRequest(credential_id=credential_id)
+    told = _ask(found, "ValidateCredential", request, _VALIDATE_SECONDS)
+    facts = {"verdict": told.verdict, "step": told.step, "detail": told.detail}
+    if as_json:
+        click.echo(json.dumps({"credential_id": credential_id, **facts}))
+    else:
+        why = f" at {told.step}: {told.detail}" if told.step else ""
+        click.echo(f"{credential_id}: {told.verdict}{why}")
+    return _EXIT.get(told.verdict, 1)
+
+
+@credential_command.command()
+@click.argument("credential_id", metavar="ID")
+@operator_options
+@vault_option
+@_json_option
+def archive(found: Found, *, credential_id: str, as_json: bool) -> None:
+    """Destroy its secret for good, and keep its name."""
+    from carpal.v1 import vault_pb2
+
+    request = vault_pb2.ArchiveCredentialRequest(credential_id=credential_id)
+    _show([_ask(found, "ArchiveCredential", request).credential], as_json)
+
+
+def _ask(found: Found, method: str, request: object, seconds: float = ANSWER_SECONDS) -> Any:
+    async def ask() -> Any:
+        from carpal.client import rpc_errors
+
+        async with connect_vault(found) as stub:
+            with rpc_errors(f"vault at {found.vault}"):
+                return await getattr(stub, method)(request, timeout=seconds)
+
+    return asyncio.run(ask())
+
+
+def _secrets(given: tuple[str, ...], kind: str) -> dict[str, bytes]:
+    main = {"static_bearer": "token", "mcp_oauth": "access_token"}.get(kind, "secret_value")
+    found: dict[str, bytes] = {}
+    for each in given or (f"{main}=-",):
+        name, equals, path = each.partition("=")
+        if not equals or not path or name in found:
+            raise invalid("--secret", "must be NAME=FILE, each name once")
+        found[name] = _line(Path(path))
+    return found
+
+
+def _line(path: Path) -> bytes:
+    if str(path) == "-" and sys.stdin.isatty():
+        return str(click.prompt("secret", hide_input=True, err=True)).encode()
+    return _read(path).removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if str(path) == "-":
+            data = sys.stdin.buffer.read(_SIZE_MAX + 1)
+        else:
+            with path.open("rb") as file:
+                data = file.read(_SIZE_MAX + 1)
+    except OSError as error:
+        raise _unreadable(path, error.strerror or "cannot be read") from None
+    if len(data) > _SIZE_MAX:
+        raise _unreadable(path, "is too large")
+    return data
+
+
+def _unreadable(path: Path, why: str) -> CarpalError:
+    return refuse(Reason.CONFIG_INVALID, f"{path}: {why}", action="give another file")
+
+
+def _show(credentials: "list[vault_pb2.CredentialInfo]", as_json: bool) -> None:
+    for each in credentials:
+        policy = json.loads(each.policy)
+        if as_json:
+            facts = {
+                "credential_id": each.credential_id,
+                "vault_id": each.vault_id,
+                "kind": each.kind,
+                "name": each.display_name,
+                "state": each.state,
+                "generation": each.generation,
+                "policy": policy,
+            }
+            click.echo(json.dumps(facts))
+            continue
+        what = policy.get("mcp_server_url") or policy.get("secret_name")
+        click.echo(
+            f"{each.vault_id}/{each.credential_id}  {each.kind}  {what}  "
+            f"generation {each.generation}  {each.state}"
+        )

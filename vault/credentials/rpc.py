@@ -1,0 +1,132 @@
+"""The RPCs of credentials: messages in and out; what is done is in the audit before."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from carpal.server import caller
+from carpal.v1 import vault_pb2 as pb
+from vault.audit.audit import Audit
+from vault.credentials.desk import CredentialDesk
+from vault.credentials.rows import Row
+from vault.credentials.rules import encoded
+from vault.credentials.uses import Uses
+from vault.credentials.validate import validated
+from vault.guard.transport import Guard
+
+Context = grpc.aio.ServicerContext[Any, Any]
+T = TypeVar("T")
+
+
+class CredentialRpcs:
+    """A part of the service."""
+
+    @property
+    def _audit(self) -> Audit:
+        raise NotImplementedError
+
+    @property
+    def _desk(self) -> CredentialDesk:
+        raise NotImplementedError
+
+    @property
+    def guard(self) -> Guard:
+        """The one way out."""
+        raise NotImplementedError
+
+    async def _do(self, work: Callable[[], T]) -> T:
+        raise NotImplementedError
+
+    async def CreateCredential(
+        self, request: pb.CreateCredentialRequest, context: Context
+    ) -> pb.CreateCredentialResponse:
+        """Its secrets come in, and stay."""
+        who, desk = caller(context), self._desk
+        told = {"credential": request.credential_id, "kind": request.kind}
+        async with self._audit.intent(
+            "credential.create", actor=who.uri, workspace=who.workspace, **told
+        ):
+            row = await self._do(
+                lambda: desk.create(
+                    who,
+                    credential_id=request.credential_id,
+                    workspace=request.workspace,
+                    vault_id=request.vault_id,
+                    display_name=request.display_name,
+                    kind=request.kind,
+                    policy=request.policy,
+                    secrets=request.secrets,
+                )
+            )
+        return pb.CreateCredentialResponse(credential=_info(row))
+
+    async def UpdateCredential(
+        self, request: pb.UpdateCredentialRequest, context: Context
+    ) -> pb.UpdateCredentialResponse:
+        """Sessions that run use what is new from their next request on."""
+        who, desk = caller(context), self._desk
+        told = {"credential": request.credential_id, "workspace": who.workspace}
+        async with self._audit.intent("credential.update", actor=who.uri, **told) as record:
+            row = await self._do(
+                lambda: desk.update(
+                    who,
+                    request.credential_id,
+                    expected=request.expected_generation,
+                    display_name=(
+                        request.display_name if request.HasField("display_name") else None
+                    ),
+                    policy=request.policy if request.HasField("policy") else None,
+                    secrets=request.secrets,
+                )
+            )
+            record.add(generation=row.generation)
+        return pb.UpdateCredentialResponse(credential=_info(row))
+
+    async def ListCredentials(
+        self, request: pb.ListCredentialsRequest, context: Context
+    ) -> pb.ListCredentialsResponse:
+        """Without secrets."""
+        who, desk = caller(context), self._desk
+        rows = await self._do(lambda: desk.list(who, request.workspace, request.vault_id))
+        return pb.ListCredentialsResponse(credentials=[_info(row) for row in rows])
+
+    async def ArchiveCredential(
+        self, request: pb.ArchiveCredentialRequest, context: Context
+    ) -> pb.ArchiveCredentialResponse:
+        """Nothing opens its secrets any more."""
+        who, desk = caller(context), self._desk
+        told = {"credential": request.credential_id, "workspace": who.workspace}
+        async with self._audit.intent("credential.archive", actor=who.uri, **told):
+            row = await self._do(lambda: desk.archive(who, request.credential_id))
+        return pb.ArchiveCredentialResponse(credential=_info(row))
+
+    async def ValidateCredential(
+        self, request: pb.ValidateCredentialRequest, context: Context
+    ) -> pb.ValidateCredentialResponse:
+        """By its server, as a session would use it."""
+        who, desk = caller(context), self._desk
+        row = await self._do(lambda: desk.rows.get(who.workspace, request.credential_id))
+        found = await validated(row, who.uri, self.uses(), self.guard)
+        return pb.ValidateCredentialResponse(
+            verdict=found.verdict, step=found.step, detail=found.detail
+        )
+
+    def uses(self) -> Uses:
+        """Credentials as requests use them."""
+        return Uses(self._desk.rows, self._audit, self._do)
+
+
+def _info(row: Row) -> pb.CredentialInfo:
+    return pb.CredentialInfo(
+        credential_id=row.key.id,
+        workspace=row.key.workspace,
+        vault_id=row.key.vault_id,
+        display_name=row.display_name,
+        kind=row.kind,
+        policy=encoded(row.policy),
+        generation=row.generation,
+        state=row.state,
+        archived=None if row.archived is None else Timestamp(seconds=row.archived),
+    )

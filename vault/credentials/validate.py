@@ -1,0 +1,70 @@
+"""Trying a credential against its server, without doing anything there: whether it is taken.
+
+What the server says in words is nobody's business: a verdict is one of ours.
+"""
+
+from dataclasses import dataclass
+
+from carpal.errors import CarpalError
+from carpal.status import Reason
+from vault.credentials.rows import Row
+from vault.credentials.uses import Uses
+from vault.guard.errors import GuardError
+from vault.guard.transport import Guard
+from vault.mcp.policy import ServerPolicy
+from vault.mcp.refusals import Refusal, Why
+from vault.mcp.reply import Unauthorized
+from vault.mcp.upstream import Upstream
+
+_UNAVAILABLE = (Reason.AUDIT_NOT_WRITTEN, Reason.STORE_FULL, Reason.UNAVAILABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found."""
+
+    verdict: str
+    """`valid`, `invalid` or `unknown`."""
+    step: str = ""
+    """`open`, `reach`, `authenticate` or `protocol`: where it ended; empty of one that is valid."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    """A grant of this one credential."""
+
+    workspace: str
+    credentials: tuple[str, ...]
+
+
+async def validated(row: Row, actor: str, uses: Uses, guard: Guard) -> Verdict:
+    """Ask its server for its tools. Raises AUDIT_NOT_WRITTEN."""
+    url = row.policy.get("mcp_server_url")
+    if url is None:
+        return Verdict("unknown", "reach", "nothing says how a variable is tried")
+    policy = ServerPolicy(name="validate", url=url, allow=("*",))
+    alone = _Alone(row.key.workspace, (row.key.id,))
+    try:
+        async with uses.use(alone, policy, action="credential.validate", actor=actor) as use:
+            verdict = await _asked(Upstream(guard, policy, None), use)
+            use.outcome("ok", verdict=verdict.verdict, reason=verdict.detail)
+            return verdict
+    except CarpalError as error:
+        if error.reason in _UNAVAILABLE:
+            raise
+        return Verdict("invalid", "open", f"it does not open: {error.reason}")
+
+
+async def _asked(upstream: Upstream, use: object) -> Verdict:
+    try:
+        await upstream.ready(use)  # type: ignore[arg-type]
+    except Unauthorized:
+        return Verdict("invalid", "authenticate", "the server does not take it")
+    except GuardError as error:
+        return Verdict("unknown", "protocol" if error.sent else "reach", error.code)
+    except Refusal as refusal:
+        if refusal.why is Why.AUTHENTICATION_FAILED:
+            return Verdict("invalid", "authenticate", "the server forbids it")
+        return Verdict("unknown", "protocol", refusal.why.name)
+    return Verdict("valid")
