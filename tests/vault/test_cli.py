@@ -266,11 +266,16 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 @contextmanager
 def running(state: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`carpal vault run`, once it said that it serves."""
+    with serving(state) as (process, at):
+        yield process, at["address"]
+
+
+@contextmanager
+def serving(state: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
+    """The same, with all its addresses."""
     reader, writer = os.pipe()
-    arguments = [
-        *("vault", "run", "--state-dir", str(state)),
-        *("--listen", "127.0.0.1:0", "--mcp-listen", "127.0.0.1:0"),
-    ]
+    arguments = ["vault", "run", "--state-dir", str(state)]
+    arguments += ["--listen", "127.0.0.1:0", "--mcp-listen", "127.0.0.1:0"]
     process = subprocess.Popen(
         [*interpreter(), *arguments, "--ready-fd", str(writer)],
         pass_fds=[writer],
@@ -280,7 +285,7 @@ def running(state: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     os.close(writer)
     try:
         with os.fdopen(reader) as pipe:
-            yield process, json.loads(pipe.readline())["address"]
+            yield process, json.loads(pipe.readline())
     finally:
         if process.poll() is None:
             process.kill()
