@@ -20,6 +20,7 @@ from carpal.operator.connection import (
     vault_option,
 )
 from carpal.status import Reason
+from vault.cli_oauth import OPTIONS, consented, oauth_options
 
 if TYPE_CHECKING:
     from carpal.v1 import vault_pb2
@@ -60,6 +61,7 @@ def credential_command() -> None:
     "--policy", "policy_file", type=click.Path(path_type=Path), metavar="FILE",
     help="The whole policy as JSON, instead of the options above.",
 )  # fmt: skip
+@oauth_options
 @_secret_option
 @click.option("--in", "vault_id", default="", metavar="NAME", help="Which vault.  [default]")
 @click.option("--name", "display_name", default="", help="Shown to people.")
@@ -77,8 +79,13 @@ def add(
     vault_id: str,
     display_name: str,
     as_json: bool,
+    oauth: str | None,
+    **consent: Any,
 ) -> None:
-    """Put a credential in. Its secret is read from standard input unless --secret says where."""
+    """Put a credential in. Its secret is read from standard input unless --secret says where.
+
+    With --oauth it comes by consent: its tokens go from the authorization server to the vault.
+    """
     from carpal.v1 import vault_pb2
 
     policy: dict[str, Any] = {}
@@ -92,6 +99,16 @@ def add(
         raise invalid("--host", "goes with --secret-name")
     if policy_file is not None and policy:
         raise invalid("--policy", "goes without options that say parts of it")
+    given = {name for name in OPTIONS if consent[name]}
+    if oauth is not None and (policy or policy_file):
+        raise invalid("--oauth", "goes without what says the policy: it comes by consent")
+    if oauth is None and given:
+        raise invalid(f"--{min(given).replace('_', '-')}", "goes with --oauth")
+    if oauth is not None:
+        made = consented(oauth, _secrets(secrets, "") if secrets else {}, consent)
+        kind, policy, held = "mcp_oauth", made.policy, made.secrets
+    else:
+        held = _secrets(secrets, kind)
     said = json.dumps(policy).encode() if policy_file is None else _read(policy_file)
     request = vault_pb2.CreateCredentialRequest(
         credential_id=credential_id,
@@ -99,7 +116,7 @@ def add(
         display_name=display_name,
         kind=kind,
         policy=said,
-        secrets=_secrets(secrets, kind),
+        secrets=held,
     )
     _show([_ask(found, "CreateCredential", request).credential], as_json)
 

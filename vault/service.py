@@ -27,6 +27,8 @@ from vault.door import Door
 from vault.grants.grants import Grants
 from vault.grants.rpc import GrantRpcs
 from vault.guard.transport import Guard
+from vault.oauth.engine import Engine
+from vault.oauth.kept import Kept, Refreshing
 from vault.signing import Issued, Signer
 from vault.store import TokenRow
 
@@ -47,6 +49,7 @@ class VaultService(CredentialRpcs, GrantRpcs, vault_pb2_grpc.VaultServicer):
         self.revocations = Revocations()
         """Those that this vault itself goes by; `follow` keeps them."""
         self.grants = Grants(self._denied)
+        self._engine: Engine | None = None
 
     @property
     def _signer(self) -> Signer:
@@ -192,6 +195,8 @@ class VaultService(CredentialRpcs, GrantRpcs, vault_pb2_grpc.VaultServicer):
     async def aclose(self) -> None:
         """End all grants, and hang up on all servers."""
         self.grants.close()
+        if self._engine is not None:
+            await self._engine.aclose()  # what is asked for is not asked for again: it is bounded
         if self._guard is not None:
             await self._guard.aclose()
 
@@ -217,6 +222,14 @@ class VaultService(CredentialRpcs, GrantRpcs, vault_pb2_grpc.VaultServicer):
         if self._guard is None:
             self._guard = Guard()
         return self._guard
+
+    def refreshing(self) -> Refreshing:
+        """The one engine of this process."""
+        if self._engine is None:
+            parts = self.door.parts
+            kept = Kept(parts.desk.rows)
+            self._engine = Engine(parts.opened.safe, parts.executor, kept, self.guard, parts.audit)
+        return Refreshing(self._engine)
 
     @property
     def _desk(self) -> CredentialDesk:

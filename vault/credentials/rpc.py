@@ -12,7 +12,7 @@ from vault.audit.audit import Audit
 from vault.credentials.desk import CredentialDesk
 from vault.credentials.rows import Row
 from vault.credentials.rules import encoded
-from vault.credentials.uses import Uses
+from vault.credentials.uses import Refresher, Uses
 from vault.credentials.validate import validated
 from vault.guard.transport import Guard
 
@@ -37,6 +37,10 @@ class CredentialRpcs:
         raise NotImplementedError
 
     async def _do(self, work: Callable[[], T]) -> T:
+        raise NotImplementedError
+
+    def refreshing(self) -> Refresher:
+        """Who gets new access tokens."""
         raise NotImplementedError
 
     async def CreateCredential(
@@ -115,7 +119,7 @@ class CredentialRpcs:
 
     def uses(self) -> Uses:
         """Credentials as requests use them."""
-        return Uses(self._desk.rows, self._audit, self._do)
+        return Uses(self._desk.rows, self._audit, self._do, self.refreshing())
 
 
 def _info(row: Row) -> pb.CredentialInfo:

@@ -13,6 +13,7 @@ from tests.vault.guard.upstream import Names, Widened
 from tests.vault.oauth.kept import KEY, Kept
 from tests.vault.oauth.server import AS_HOST, Login, login_server
 from tests.vault.safes import safe_in
+from vault.audit.audit import Audit
 from vault.guard.transport import Guard
 from vault.oauth.engine import Engine
 from vault.oauth.ports import Authentication, Client, Key, Tokens
@@ -29,6 +30,8 @@ class Desk:
     moved: list[float]
     rule: Widened
     guard: Guard
+    executor: ThreadPoolExecutor
+    audit: Audit
 
     def set_clock(self, seconds: float) -> None:
         """Ahead of what it says now."""
@@ -59,7 +62,7 @@ async def desk(folder: Path, port: int, bundle: str, audit: str = "audit") -> As
         moved = [0.0]
         engine = Engine(safe, executor, kept, guard, log, clock=lambda: time.time() + moved[0])
         stack.push_async_callback(engine.aclose)
-        yield Desk(engine, kept, folder, moved, rule, guard)
+        yield Desk(engine, kept, folder, moved, rule, guard, executor, log)
 
 
 @dataclass
