@@ -136,7 +136,7 @@ async def test_a_ticket_that_was_exchanged_in_time_renews_what_it_bought(vault: 
     assert await vault.not_given(vault.ticket(2, age=600)) is Reason.TICKET_REFUSED
 
 
-async def test_s15_a_grant_dies_at_takeover_and_the_driver_before_gets_no_other(
+async def test_a_grant_dies_at_takeover_and_the_driver_before_gets_no_other(
     vault: Vault,
 ) -> None:
     first = await vault.give(vault.ticket(1))
