@@ -57,6 +57,21 @@ async def test_a_call_is_sent_once_whatever_is_asked_again(there: World, legacy:
     assert server.added == [2, 4]
 
 
+@BOTH
+async def test_s15_a_server_that_restarts_fails_the_call_meanwhile_and_no_other(
+    there: World, legacy: bool
+) -> None:
+    async with served(there.authority, Server(CANARY, legacy)) as port:
+        brain = there.grant(port)
+        assert "result" in await brain.call("add", {"a": 1, "b": 1}, call="c1")
+    assert await brain.refused("add", {"a": 2, "b": 2}) == "UNREACHABLE"
+    server = Server(CANARY, legacy)
+    async with served(there.authority, server, port=port):
+        assert "result" in await brain.call("add", {"a": 3, "b": 3}, call="c3")
+        assert "tools" in (await brain.ask("tools/list"))["result"]
+    assert server.added == [6]
+
+
 async def test_v41_a_denied_tool_is_neither_listed_nor_called(there: World) -> None:
     server = Server(CANARY)
     async with served(there.authority, server) as port:

@@ -318,13 +318,15 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def served(authority: Authority, app: Any, name: str = HOST) -> AsyncIterator[int]:
+async def served(
+    authority: Authority, app: Any, name: str = HOST, port: int = 0
+) -> AsyncIterator[int]:
     """An ASGI application over TLS, as somebody else's server; gives its port."""
     certificate, key = authority.issue(name)
     config = uvicorn.Config(
         app,
         host="127.0.0.1",
-        port=0,
+        port=port,
         ssl_certfile=certificate,
         ssl_keyfile=key,
         log_config=None,
