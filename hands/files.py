@@ -40,7 +40,7 @@ class HandFiles:
             raise refuse(
                 Reason.CONFIG_INVALID,
                 f"there is no identity in {self.identity_dir}: this machine is not enrolled",
-                action="run `carpal hand run --token-file FILE`, with a token of "
+                action="run `carpal hand enroll --token-file FILE`, with a token of "
                 "`carpal fleet token`; if it is enrolled, give its --state-dir",
             )
 

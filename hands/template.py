@@ -20,7 +20,7 @@ build-backend = "hatchling.build"
 [project]
 name = "carpal-{dashed}"
 version = "0.1.0"
-dependencies = ["carpal"]
+# Install it where Carpal is. It does not ask for it: what a registry has under that name is not it.
 
 # By this a daemon finds the type, under the name that stands before the `=`.
 [project.entry-points."carpal.hand_types"]

@@ -204,7 +204,7 @@ class Units:
             if row["unit_id"] == unit_id and type_name in ("", row["type"])
         ]
         if not found:
-            raise invalid("unit_id", f"no unit {unit_id!r} is here; see GET /units")
+            raise invalid("unit_id", f"no unit {unit_id!r} is here; `carpal hand units` lists them")
         if len(found) > 1:
             raise invalid("type", f"say of which type unit {unit_id!r} is: {', '.join(found)}")
         key = (found[0], unit_id)

@@ -36,6 +36,6 @@ def _refused(name: str, why: str) -> CarpalError:
     return refuse(
         Reason.UNAVAILABLE,
         f"the daemon of this machine gives units of type {name!r} to hands: {why}",
-        action="stop the daemon first (`carpal hand drain --wait` ends it in good order), "
-        "or try the type on another machine",
+        action="end that daemon first (`carpal hand drain --wait`, then its service or Ctrl-C; of "
+        "`carpal dev`, Ctrl-C), or try the type on another machine",
     )

@@ -57,7 +57,7 @@ async def _clear(request: Request, inventory: Inventory) -> Answer:
     asked: Mapping[str, Any] = request.fields(unit_id=str, type=str)
     unit_id = asked.get("unit_id")
     if not unit_id:
-        raise invalid("unit_id", "say which unit; see GET /units")
+        raise invalid("unit_id", "say which unit; `carpal hand units` lists them")
     clearing = inventory.units.clear(unit_id, asked.get("type", ""))
     done, _ = await asyncio.wait({clearing}, timeout=_STOP_WAIT)  # what takes longer goes on
     return Answer.json({"unit_id": unit_id, "done": bool(done)})

@@ -135,7 +135,8 @@ class Host:
             answer = _failed("error", brief(error, plain=True) or "the tool failed")
         except BaseException as error:  # noqa: BLE001 - whatever a tool raises, its call failed
             traceback.print_exc()
-            answer = _failed("error", f"the tool failed: {brief(error)}")
+            what = "provision" if message["tool"] == PROVISION else "the tool"
+            answer = _failed("error", f"{what} failed: {brief(error)}")
         finally:
             self._interruptible = False
             self._context = self._task = None

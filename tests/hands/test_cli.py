@@ -35,8 +35,8 @@ def carpal(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]
 @pytest.mark.parametrize(
     ("arguments", "given", "code", "words"),
     [
-        (("run",), "", 2, "carpal hand run --token-file FILE"),
-        (("diagnose",), "", 2, "carpal hand run --token-file FILE"),
+        (("run",), "", 2, "carpal hand enroll --token-file FILE"),
+        (("diagnose",), "", 2, "carpal hand enroll --token-file FILE"),
         (("retire", "--yes"), "", 2, "give its --state-dir"),
         (("run", "--label", "x"), "", 2, "KEY=VALUE"),
         (("run", "--config", "{tmp}/hand.toml"), "", 2, "unknown key 'hand_max'"),

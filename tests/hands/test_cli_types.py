@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,6 +66,8 @@ async def test_a_new_type_is_one_short_file_that_passes_its_test_and_runs_its_ca
         "test_lamp.py",
     ]
     assert len((folder / "lamp.py").read_text().splitlines()) < 40
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    assert "dependencies" not in project  # a registry's `carpal` would not be this one
     tested = ran("pytest", "-q", "-p", "no:cacheprovider", str(folder), **command.environ)
     assert tested.returncode == 0, tested.stdout + tested.stderr
     assert "4 passed" in tested.stdout

@@ -156,7 +156,7 @@ async def test_one_that_is_no_good_from_the_start_is_said_to_be_and_harms_no_oth
 
 
 PROVISIONS = {
-    "raises": ("raise OSError('no bus')", "the tool failed: OSError: no bus"),
+    "raises": ("raise OSError('no bus')", "provision failed: OSError: no bus"),
     "refuses": ("raise ToolError('turn it on')", "turn it on"),
     "exits": ("os._exit(3)", "its process ended with exit code 3"),
     "segfaults": ("ctypes.string_at(0)", "its process died by SIGSEGV"),
