@@ -92,7 +92,9 @@ def released(*, dead: bool) -> Result:
     """The hand was released around the call."""
     if dead:
         return cancelled("as its hand was released")
-    return interrupted("its hand was released; what it started resists, and may still run")
+    return interrupted(
+        "its hand was released; what it started could not be ended, and may still run"
+    )
 
 
 def stopped(*, began: bool) -> Result:

@@ -25,7 +25,7 @@ _KILL_LIMIT = 30.0
 """Seconds to wait for what a hand left to be dead; a type of ours gives up after half of that."""
 _CLOSE_LIMIT = 5.0
 """Seconds for a hand type to leave off, when the daemon ends."""
-RESISTS = "what it started resists, and may still run"
+RESISTS = "what it started could not be ended, and may still run"
 """Said of what could not be killed; never that it is dead."""
 
 

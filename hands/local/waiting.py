@@ -36,7 +36,8 @@ def wait_for_none(
             return True
         if clock() >= ends:
             click.echo(
-                f"the time is over and {now}: wait again, or end the sessions that have them",
+                f"the time is over and {now}: wait again (an idle session gives its hands back "
+                "after ten minutes), or `carpal hand stop HAND_ID`",
                 err=True,
             )
             return False

@@ -182,6 +182,7 @@ class Uninstall:
             self._say(f"removed {folder}")
         with suppress(OSError):  # other processes' state stays
             self._config.state_dir.rmdir()
+            self._say(f"removed {self._config.state_dir}, which was empty")
         # Last, for it notes where the state folder is: whoever repeats this finds that by it.
         for path in (self._units / f"{name}.d" / "strict.conf", self._units / name):
             if path.exists():

@@ -87,6 +87,7 @@ async def test_without_a_link_it_drains_too_and_a_time_that_is_over_is_an_exit_c
     assert ran.returncode == 1
     assert "1 left: h (process of s, idle)" in ran.stdout
     assert "the time is over and 1 left: h" in ran.stderr
+    assert "or `carpal hand stop HAND_ID`" in ran.stderr
 
 
 def test_each_change_is_said_once() -> None:

@@ -100,6 +100,11 @@ async def test_hands_that_are_left_keep_everything_and_with_now_they_are_ended_a
     assert "removed" not in again.stdout
     assert again.stdout.endswith("done; what is left: Carpal itself\n") or SYSTEM_DIR.exists()
 
+    (machine.state / "daemon.log").unlink()
+    last = await uninstall(machine, "--yes")
+    assert f"removed {machine.state}, which was empty" in last.stdout
+    assert not machine.state.exists()
+
 
 async def test_hands_left_by_a_daemon_that_ended_are_not_forgotten(
     machine: Machine, one: FakeBrain
