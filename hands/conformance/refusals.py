@@ -28,5 +28,10 @@ def change(rpc: str, code: grpc.StatusCode) -> str:
                 "Catch what a tool raises, and end Execute with a `result` of OUTCOME_ERROR that "
                 "says it: a status means that the call did not start."
             )
+        if rpc == "Provision":
+            return (
+                "Read what it says, and the server's own output: its Provision raised, or the "
+                "reset of the unit before it."
+            )
         return f"Read the server's own output: its {rpc} raised."
     return _CODES.get(code, "")
