@@ -110,7 +110,7 @@ async def whole(folder: Path, environ: Mapping[str, str] | None = None) -> Async
             await it.run("vault", "init", "--state-dir", str(folder), "--brain", "b1")
             it.environ |= {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": "practice"}
             where = ("--state-dir", str(folder), "--listen", "127.0.0.1:0")
-            await it.start("vault", "vault", "run", *where)
+            await it.start("vault", "vault", "run", *where, "--mcp-listen", "127.0.0.1:0")
             await it.sessiond()
             await it.brain("b1")
             await it.daemon()

@@ -40,3 +40,12 @@ def postgres_url(postgres: "Cluster") -> Iterator[str]:
     name = f"test_{secrets.token_hex(6)}"
     yield postgres.database(name)
     postgres.drop(name)
+
+
+@pytest.fixture(autouse=True)
+def _umask() -> Iterator[None]:
+    """A test that runs a server's own beginning in this process leaves the next its umask."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)

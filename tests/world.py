@@ -239,7 +239,7 @@ async def world(
         async with asyncio.TaskGroup() as group:  # one that fails cancels the others' starts
             if not model:
                 group.create_task(it.start("practice", *practice))
-            await it.start("vault", "vault", "run", *listen)
+            await it.start("vault", "vault", "run", *listen, "--mcp-listen", "127.0.0.1:0")
             await it.sessiond()
         url = model or it.running["practice"].facts["url"]
         it.environ |= {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "practice"}

@@ -49,6 +49,7 @@ def serving(
     reader, writer = os.pipe()
     process = subprocess.Popen(
         [*interpreter(), "vault", "run", "--listen", "127.0.0.1:0", "--ready-fd", str(writer),
+         "--mcp-listen", "127.0.0.1:0",
          *flags],
         env=carpal.environ,
         pass_fds=[writer],
@@ -140,11 +141,11 @@ async def test_v01_a_wrong_seal_key_ends_the_start_in_one_line_and_touches_nothi
     files.seal_key.chmod(0o600)
     files.seal_key.write_bytes(new_kek())
     before = files.store.read_bytes()
-    refused = await carpal("vault", "run", "--listen", "127.0.0.1:0")
+    refused = await carpal("vault", "run", "--listen", "127.0.0.1:0", "--mcp-listen", "127.0.0.1:0")
     (line,) = refused.stderr.splitlines()
     assert (refused.code, "wrong seal key" in line) == (4, True)
     files.seal_key.unlink()
-    missing = await carpal("vault", "run", "--listen", "127.0.0.1:0")
+    missing = await carpal("vault", "run", "--listen", "127.0.0.1:0", "--mcp-listen", "127.0.0.1:0")
     assert (missing.code, "vault.key" in missing.stderr) == (2, True)
     assert not files.seal_key.exists(), "no key is made anew over a sealed vault"
     assert files.store.read_bytes() == before

@@ -132,7 +132,7 @@ def test_it_passes_every_check_of_what_it_claims() -> None:
     assert [line for line in lines if line.get("verdict") == "fail"] == []
     assert told.returncode == 0, told.stderr
     passed = {line["capability"] for line in lines if line.get("verdict") == "pass"}
-    assert passed == {"contract", "visual"}
+    assert passed == {"contract", "visual", "view", "control"}
 
 
 @needs_browser

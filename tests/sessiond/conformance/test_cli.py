@@ -77,7 +77,8 @@ async def test_the_pages_commands_lead_to_checks_that_pass(tmp_path: Path) -> No
     world = World(tmp_path / "trial", term=10.0)
     flags = ("--state-dir", str(tmp_path / "trial"), "--listen", "127.0.0.1:0")
     try:
-        vault = await world.start("vault", "vault", "run", *flags)
+        mcp = ("--mcp-listen", "127.0.0.1:0")
+        vault = await world.start("vault", "vault", "run", *flags, *mcp)
         trusting = ("--vault", vault.facts["address"])
         running = await world.start("sessiond", "sessiond", "run", *flags, *trusting)
         checking[checking.index("--endpoint") + 1] = running.facts["address"]
