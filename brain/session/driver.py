@@ -66,8 +66,10 @@ class Driver:
         self._log = log
         self._waking = Waking(stub, session_id, inherited=inherited, imported_to=imported_to)
         self.fold = Fold(inherited)
-        if kept is not None and kept.transcript.inherited == inherited:
-            self.fold = kept
+        # Held against the log before anyone waits for the transcript: a restored log may be
+        # shorter than what is kept, which would answer each wait with what is not there any more.
+        if log is not None and kept is not None and kept.transcript.inherited == inherited:
+            self.fold = kept if goes_on(kept, log) else self.fold
 
     @property
     def transcript(self) -> Transcript:

@@ -146,6 +146,22 @@ async def test_what_was_redacted_while_it_was_driven_is_folded_anew_the_next_tim
     assert await is_of_the_log(brain.scheduler._folds.take("sesn_1"), brain.sessions)
 
 
+async def test_a_session_whose_restored_log_is_shorter_than_what_was_folded_is_driven_by_its_log(
+    brain: Brain,
+) -> None:
+    await create(brain.sessions, wake=True)
+    await turn(brain, epoch=1)
+    fold = brain.scheduler._folds.take("sesn_1")
+    assert fold is not None
+    undone = events("x", "y", "z", before=fold.hash, position=fold.transcript.head + 1)
+    fold.take(map(told, undone))
+    brain.scheduler._folds.keep("sesn_1", fold)
+    await turn(brain, epoch=2)
+    texts = [turn["content"][0]["text"] for turn in brain.model.requests[-1]["messages"]]
+    assert texts == ["hi", "reply 1", "message 2"]
+    assert await is_of_the_log(brain.scheduler._folds.take("sesn_1"), brain.sessions)
+
+
 async def test_no_fold_is_kept_of_a_session_that_another_brain_has(brain: Brain) -> None:
     await create(brain.sessions, wake=True)
     await turn(brain, epoch=1)

@@ -133,7 +133,9 @@ async def test_a_store_that_is_away_for_a_while_is_waited_for_and_not_asked_in_a
         for trying in (read, write):
             with pytest.raises(CarpalError) as caught:
                 await trying(blobs)
-            assert "sessiond is down" in caught.value.message
+            # A refusal may overtake what is still being written, and read as a cut.
+            assert caught.value.reason in {Reason.UNAVAILABLE, Reason.UNREACHABLE}
+            assert trying is write or "sessiond is down" in caught.value.message
         assert 1000 - fake.away < 100
 
 

@@ -39,6 +39,7 @@ async def test_a_call_whose_output_was_freed_after_the_backup_is_settled_by_its_
         await after.until_type("session.status_idle")
         assert (await after.lease()).epoch >> 32 > before.epoch >> 32
     assert len(effects(work)) == 1, "it ran again"
+    assert len(after.results()) == 1, after.text()
     (result,) = after.data("agent.tool_result")
     assert result["outcome"] == "ok"
     assert not result["is_error"]
