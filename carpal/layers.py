@@ -64,7 +64,6 @@ _TELLS: dict[Reason, Layer] = {
     Reason.AT_CAPACITY: Layer.DAEMON,
     Reason.LIMIT_NOT_ENFORCEABLE: Layer.DAEMON,
     Reason.POLICY_FORBIDS: Layer.DAEMON,
-    Reason.AUDIT_NOT_WRITTEN: Layer.DAEMON,
     Reason.HAND_NOT_FOUND: Layer.HAND,
     Reason.HAND_GONE: Layer.HAND,
     Reason.PROVISION_FAILED: Layer.HAND,

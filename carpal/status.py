@@ -194,7 +194,7 @@ SPECS: dict[Reason, Spec] = {
     ),
     Reason.POLICY_FORBIDS: Spec(Code.PERMISSION_DENIED, "ask the machine's owner"),
     Reason.AUDIT_NOT_WRITTEN: Spec(
-        Code.RESOURCE_EXHAUSTED, "give the disk of the daemon's state folder room", 5.0
+        Code.RESOURCE_EXHAUSTED, "give the disk that the audit is on room", 5.0
     ),
     Reason.PROVISION_FAILED: Spec(Code.INTERNAL, "read the message and the daemon's log"),
     Reason.SAVE_FAILED: Spec(Code.INTERNAL, "read the message; what calls did stays as it is"),

@@ -21,7 +21,6 @@ TABLE = {
         *(Reason.LINK_VIOLATION, Reason.NAME_MISMATCH, Reason.VERSION_UNSUPPORTED),
         *(Reason.DAEMON_QUARANTINED, Reason.DAEMON_NOT_FOUND, Reason.HAND_TYPE_NOT_FOUND),
         *(Reason.AT_CAPACITY, Reason.LIMIT_NOT_ENFORCEABLE, Reason.POLICY_FORBIDS),
-        Reason.AUDIT_NOT_WRITTEN,
     },
     Layer.HAND: {
         *(Reason.HAND_NOT_FOUND, Reason.HAND_GONE, Reason.PROVISION_FAILED),
@@ -48,6 +47,11 @@ def test_any_other_reason_is_of_the_layer_that_was_asked() -> None:
     told = {reason for reasons in TABLE.values() for reason in reasons}
     for reason in set(Reason) - told:
         assert [layer_of(reason, asked) for asked in Layer] == list(Layer), reason
+
+
+def test_an_audit_that_cannot_be_written_is_that_of_whoever_refused() -> None:
+    assert layer_of(Reason.AUDIT_NOT_WRITTEN, Layer.DAEMON) is Layer.DAEMON
+    assert layer_of(Reason.AUDIT_NOT_WRITTEN, Layer.VAULT) is Layer.VAULT
 
 
 def test_every_layer_and_cause_is_in_the_page_on_events() -> None:
