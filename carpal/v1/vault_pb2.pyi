@@ -896,6 +896,7 @@ class GrantSessionRequest(_message.Message):
     AUDIENCE_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
     HAND_ID_FIELD_NUMBER: _builtins.int
+    VAULT_IDS_FIELD_NUMBER: _builtins.int
     grant_id: _builtins.str
     bound_to: _builtins.str
     """SPIFFE URI the grant is bound to: the brain, or a daemon."""
@@ -911,6 +912,12 @@ class GrantSessionRequest(_message.Message):
 
     @_builtins.property
     def credential_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def vault_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Vaults of the session's workspace whose credentials may be used too, after those named above:
+        those that each has when it is used, the oldest first. At most 50; one without any is none.
+        """
+
     def __init__(
         self,
         *,
@@ -921,10 +928,11 @@ class GrantSessionRequest(_message.Message):
         audience: _builtins.str = ...,
         policy: _builtins.bytes = ...,
         hand_id: _builtins.str = ...,
+        vault_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ticket", b"ticket"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audience", b"audience", "bound_to", b"bound_to", "credential_ids", b"credential_ids", "grant_id", b"grant_id", "hand_id", b"hand_id", "policy", b"policy", "ticket", b"ticket"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audience", b"audience", "bound_to", b"bound_to", "credential_ids", b"credential_ids", "grant_id", b"grant_id", "hand_id", b"hand_id", "policy", b"policy", "ticket", b"ticket", "vault_ids", b"vault_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -960,7 +968,10 @@ class RevokeSessionRequest(_message.Message):
 
     TICKET_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
+    AUDIENCE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
+    audience: _builtins.str
+    """Only its grants of this audience; all when empty."""
     @_builtins.property
     def ticket(self) -> _types_pb2.SignedBytes: ...
     def __init__(
@@ -968,10 +979,11 @@ class RevokeSessionRequest(_message.Message):
         *,
         ticket: _types_pb2.SignedBytes | None = ...,
         session_id: _builtins.str = ...,
+        audience: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ticket", b"ticket"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id", "ticket", b"ticket"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audience", b"audience", "session_id", b"session_id", "ticket", b"ticket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -35,6 +35,11 @@ class Granted(Protocol):
         """Ids; the first that fits is used."""
         ...
 
+    @property
+    def vaults(self) -> Sequence[str]:
+        """Those whose credentials are looked through after these."""
+        ...
+
 
 class Refresher(Protocol):
     """Who gets new access tokens."""
@@ -115,7 +120,8 @@ class Uses:
         """Around one request. Raises CREDENTIAL_CORRUPT, CREDENTIAL_NOT_FOUND, AUDIT_NOT_WRITTEN.
 
         CREDENTIAL_NOT_FOUND is of a grant whose credential is archived by now; where a grant has
-        none for this server, and never had, nothing is added to the request.
+        none for this server, and never had, nothing is added to the request. Nor where its vaults
+        have none for it now.
         """
         target = Target.parse(policy.url)
         row: Row | None = await self._do(lambda: self._chosen(grant, policy.url))
@@ -154,6 +160,10 @@ class Uses:
                 continue
             if row.kind in _TOKENS and row.unique == wanted:
                 return row
+        for vault_id in grant.vaults:
+            for row in self._rows.all(grant.workspace, vault_id):
+                if row.archived is None and row.kind in _TOKENS and row.unique == wanted:
+                    return row
         if gone:
             raise refuse(Reason.CREDENTIAL_NOT_FOUND, f"the credential {gone!r} is no more")
         return None

@@ -36,6 +36,7 @@ class _Alone:
 
     workspace: str
     credentials: tuple[str, ...]
+    vaults: tuple[str, ...] = ()
 
 
 async def validated(row: Row, actor: str, uses: Uses, guard: Guard) -> Verdict:

@@ -41,6 +41,8 @@ class Terms:
     policy: bytes
     epoch: int
     """Of the driver that asked, of a brain's; 0 of a hand's, which outlives drivers."""
+    vaults: tuple[str, ...] = ()
+    """Whose credentials it may use too, as each is at the time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +78,11 @@ class Grant:
     def credentials(self) -> tuple[str, ...]:
         """Which ones it may use, the first that fits."""
         return self.terms.credentials
+
+    @property
+    def vaults(self) -> tuple[str, ...]:
+        """Whose credentials it may use after those."""
+        return self.terms.vaults
 
 
 def servers_of(policy: bytes) -> Mapping[str, ServerPolicy]:

@@ -114,12 +114,19 @@ class Grants:
         session.until = now + self._life
         return session
 
-    def revoke(self, session_id: str, workspace: str | None = None) -> int:
-        """End all grants of a session, of that workspace if one is given; how many there were."""
+    def revoke(
+        self, session_id: str, workspace: str | None = None, audience: str | None = None
+    ) -> int:
+        """End all grants of a session; how many there were.
+
+        Of that workspace, and of that audience, if one is given.
+        """
         session = self._sessions.get(session_id)
         if session is None or workspace not in (None, session.workspace):
             return 0
-        grants = list(session.grants.values())
+        grants = [
+            each for each in session.grants.values() if audience in (None, each.terms.audience)
+        ]
         for grant in grants:
             self._end(grant)
         return len(grants)

@@ -23,6 +23,7 @@ from vault.grants.ticket import Driver, driver
 Context = grpc.aio.ServicerContext[Any, Any]
 T = TypeVar("T")
 CREDENTIALS_MAX = 64
+VAULTS_MAX = 50
 
 
 class GrantRpcs:
@@ -84,10 +85,13 @@ class GrantRpcs:
                 raise invalid("session_id", "is not the session of the ticket")
             session, workspace = drives.session, drives.workspace
         check_id(session, "session_id")
+        audience = request.audience or None
+        if audience not in (None, *AUDIENCES):
+            raise invalid("audience", f"must be one of {', '.join(AUDIENCES)}")
         async with self._audit.intent("grant.revoke", actor=who.uri, session=session) as record:
             if drives is not None:
                 self.grants.drives(drives)
-            record.add(count=self.grants.revoke(session, workspace))
+            record.add(count=self.grants.revoke(session, workspace, audience))
         return pb.RevokeSessionResponse()
 
     def _driver(self, ticket: SignedBytes, who: Identity, action: str) -> Driver:
@@ -106,6 +110,10 @@ def _terms(request: pb.GrantSessionRequest, who: Identity, drives: Driver) -> Te
         raise invalid("credential_ids", f"must be at most {CREDENTIALS_MAX}")
     for each in request.credential_ids:
         check_id(each, "credential_ids")
+    if len(request.vault_ids) > VAULTS_MAX:
+        raise invalid("vault_ids", f"must be at most {VAULTS_MAX}")
+    for each in request.vault_ids:
+        check_name(each, "vault_ids")
     check_audience(audience, bound_to, request.hand_id, who, _is_daemon(bound_to, who.trust_domain))
     return Terms(
         session=drives.session,
@@ -116,6 +124,7 @@ def _terms(request: pb.GrantSessionRequest, who: Identity, drives: Driver) -> Te
         credentials=tuple(request.credential_ids),
         policy=bytes(request.policy),
         epoch=drives.epoch if audience == OF_BRAINS else 0,
+        vaults=tuple(request.vault_ids),
     )
 
 

@@ -32,6 +32,11 @@ class Grant(Protocol):
         ...
 
     @property
+    def vaults(self) -> Sequence[str]:
+        """Vaults whose credentials are used too, after those, the oldest of each first."""
+        ...
+
+    @property
     def servers(self) -> Mapping[str, ServerPolicy]:
         """By the names that the agent has for them."""
         ...

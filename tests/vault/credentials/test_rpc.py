@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,17 +54,21 @@ async def refused(stub: Any, method: str, request: object) -> Reason:
     return caught.value.reason
 
 
+@dataclass
 class Granted:
-    workspace = "default"
-    credentials = ("c1",)
+    workspace: str = "default"
+    credentials: tuple[str, ...] = ("c1",)
+    vaults: tuple[str, ...] = ()
 
 
-async def used(domain: Trust, url: str = URL) -> tuple[bytes | None, str]:
+async def used(
+    domain: Trust, url: str = URL, grant: Granted | None = None
+) -> tuple[bytes | None, str]:
     """The token that a request of a session would have, and its generation."""
     parts, service = domain.service.door.parts, domain.service
     uses = Uses(parts.desk.rows, parts.audit, service._do)
     policy = server_policy("a", {"url": url})
-    async with uses.use(Granted(), policy, action="mcp.ping", actor="spiffe://x") as use:
+    async with uses.use(grant or Granted(), policy, action="mcp.ping", actor="spiffe://x") as use:
         headers: Any = use.headers
         value = headers[0][1].secret.reveal() if headers else None
         return value, use.generation
@@ -91,6 +96,21 @@ async def test_a_vault_has_one_credential_for_a_server(domain: Trust) -> None:
     again = bearer("c2", policy=same)
     assert await refused(operator, "CreateCredential", again) is Reason.ID_REUSED
     await create(operator, bearer("c2", vault_id="other"))
+
+
+async def test_of_a_grants_vaults_the_first_that_has_a_credential_for_the_server_gives_it(
+    domain: Trust,
+) -> None:
+    operator, grant = await domain.vault(), Granted(credentials=(), vaults=("none", "two", "one"))
+    assert await used(domain, grant=grant) == (None, "none")
+    for name in ("one", "two"):
+        await create(operator, bearer(name, vault_id=name))
+    assert await used(domain, grant=grant) == (CANARY, "two/two/1")
+    await operator.ArchiveCredential(
+        pb.ArchiveCredentialRequest(credential_id="two"), timeout=TIMEOUT
+    )
+    assert await used(domain, grant=grant) == (CANARY, "one/one/1")
+    assert await used(domain, grant=Granted(credentials=())) == (None, "none")
 
 
 async def test_a_vault_has_at_most_twenty(domain: Trust) -> None:

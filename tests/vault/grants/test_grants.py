@@ -217,6 +217,30 @@ async def test_a_hands_grant_is_its_daemons_and_survives_takeover(vault: Vault) 
     ) is (Reason.INVALID_FIELD)
 
 
+async def test_ending_grants_of_an_audience_leaves_the_others(vault: Vault) -> None:
+    daemon = vault.domain.issue(Claims(Role.DAEMON, "box", "default")).identity()
+    of_hand = {"grant_id": "h1", "audience": "egress", "bound_to": daemon.uri, "hand_id": "hand-1"}
+    hands = await vault.give(vault.ticket(), **of_hand, policy=b"")
+    held = await vault.check(await vault.give(vault.ticket()))
+    stub = await vault.domain.vault(vault.files["brain-1"])
+    ask = pb.RevokeSessionRequest(ticket=vault.ticket(), audience="mcp")
+    await stub.RevokeSession(ask, timeout=TIMEOUT)
+    assert held.revoked.is_set()
+    assert (await vault.domain.service.grants.check(hands, daemon, "egress")).name == "h1"
+    ask.audience = "all"
+    with pytest.raises(CarpalError) as caught, rpc_errors("the vault"):
+        await stub.RevokeSession(ask, timeout=TIMEOUT)
+    assert caught.value.reason is Reason.INVALID_FIELD
+
+
+@pytest.mark.parametrize("vaults", [["Not A Name"], ["v"] * 51])
+async def test_vaults_of_a_grant_are_names_and_not_too_many(
+    vault: Vault, vaults: list[str]
+) -> None:
+    given = await vault.not_given(vault.ticket(), vault_ids=vaults)
+    assert given is Reason.INVALID_FIELD
+
+
 async def test_a_grant_names_only_credentials_of_the_sessions_workspace(vault: Vault) -> None:
     named = {"credential_ids": ["c1", "c2"]}
     assert await vault.not_given(vault.ticket(), **named) is Reason.CREDENTIAL_NOT_FOUND

@@ -33,6 +33,7 @@ OPERATOR = Identity("carpal.internal", Role.OPERATOR, "o", "default", "", NOW, N
 class Granted:
     workspace = "default"
     credentials = ("linear",)
+    vaults: tuple[str, ...] = ()
 
 
 class Vault:
