@@ -88,8 +88,10 @@ def lost(reason: str, *, began: bool) -> Result:
     return Result(Outcome.LOST, text, out_of_memory=OUT_OF_MEMORY in reason)
 
 
-def released(*, dead: bool) -> Result:
-    """The hand was released around the call."""
+def released(*, dead: bool, began: bool) -> Result:
+    """The hand was released around the call, or before it began."""
+    if not began:
+        return cancelled("before it started, as its hand was released")
     if dead:
         return cancelled("as its hand was released")
     return interrupted(
@@ -104,9 +106,10 @@ def stopped(*, began: bool) -> Result:
     return cancelled(f"before it started, as {OWNER_STOPPED} its hand")
 
 
-def interrupted(reason: str) -> Result:
-    """The daemon or the machine died around the call."""
-    text = f"[interrupted: {reason}; this call may have partly happened]"
+def interrupted(reason: str, *, began: bool = True) -> Result:
+    """The daemon or the machine died around the call; or something failed before it began."""
+    happened = "may have partly happened" if began else "did not start"
+    text = f"[interrupted: {reason}; this call {happened}]"
     return Result(Outcome.INTERRUPTED, text)
 
 

@@ -61,6 +61,7 @@ class CallOnHand:
         self._fleet = fleet
         self._hub = hub
         self._sent = sent
+        """The hand may have it; once it was asked, as far as that is to be believed, it knows."""
         self._reading = Reading()
         """Output told to watchers, also by an earlier link."""
         self._violations = 0
@@ -99,9 +100,9 @@ class CallOnHand:
             claim = await self._line.claim([self._call.call_id])
             if self._sent and (event := self._cannot_say(claim)):
                 return [event]
+            self._sent = self._sent and claim.calls[0].state != hand_pb2.CALL_STATE_UNKNOWN
         # The claim may have taken its time: nothing starts past the lease.
         self._driver.check_lease()
-        self._sent = True
         result = await self._execute()
         event = result_event(self._call, self._line.hand, result)
         if result.outcome == hand_pb2.OUTCOME_LOST:
@@ -148,16 +149,23 @@ class CallOnHand:
     async def _read(self) -> hand_pb2.Result:
         call = self._call
         point("brain.execute.before_asked")
-        async with aclosing(self._line.execute(call, self._reading.offset)) as responses:
-            async for response in responses:
-                if response.HasField("result"):
-                    point("brain.result.received")
-                    result: hand_pb2.Result = response.result
-                    return result
-                if chunk := self._reading.take(response.output):
-                    output = orchestrator_pb2.ToolOutput(call_id=call.call_id, chunk=chunk)
-                    moment = orchestrator_pb2.WatchResponse(output=output)
-                    self._hub.tell(self._driver.session_id, moment)
+        known, self._sent = self._sent, True
+        try:
+            async with aclosing(self._line.execute(call, self._reading.offset)) as responses:
+                async for response in responses:
+                    known = True
+                    if response.HasField("result"):
+                        point("brain.result.received")
+                        result: hand_pb2.Result = response.result
+                        return result
+                    if chunk := self._reading.take(response.output):
+                        output = orchestrator_pb2.ToolOutput(call_id=call.call_id, chunk=chunk)
+                        moment = orchestrator_pb2.WatchResponse(output=output)
+                        self._hub.tell(self._driver.session_id, moment)
+        except CarpalError as error:
+            if error.reason in HAND_IS_GONE:
+                self._sent = known  # its hand was gone before it came
+            raise
         raise refuse(Reason.LINK_VIOLATION, f"call {call.call_id} ended without a result")
 
     def _refused(self, error: CarpalError) -> list[New]:

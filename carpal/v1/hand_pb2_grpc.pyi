@@ -91,6 +91,7 @@ class HandStub:
     Callers: brain, as driver.
     Idempotent: by call_id and content.
       no such hand → NOT_FOUND HAND_NOT_FOUND → treat the call as lost
+      the hand was lost before the call came → FAILED_PRECONDITION HAND_GONE → tell the model; it did not run
       no such tool → NOT_FOUND TOOL_NOT_FOUND → tell the model
       input does not fit the tool's schema → INVALID_ARGUMENT INPUT_INVALID → tell the model
       call_id exists with other content → ALREADY_EXISTS ID_REUSED → not retry
@@ -228,6 +229,7 @@ class HandAsyncStub(HandStub):
     Callers: brain, as driver.
     Idempotent: by call_id and content.
       no such hand → NOT_FOUND HAND_NOT_FOUND → treat the call as lost
+      the hand was lost before the call came → FAILED_PRECONDITION HAND_GONE → tell the model; it did not run
       no such tool → NOT_FOUND TOOL_NOT_FOUND → tell the model
       input does not fit the tool's schema → INVALID_ARGUMENT INPUT_INVALID → tell the model
       call_id exists with other content → ALREADY_EXISTS ID_REUSED → not retry
@@ -392,6 +394,7 @@ class HandServicer(metaclass=_abc_1.ABCMeta):
         Callers: brain, as driver.
         Idempotent: by call_id and content.
           no such hand → NOT_FOUND HAND_NOT_FOUND → treat the call as lost
+          the hand was lost before the call came → FAILED_PRECONDITION HAND_GONE → tell the model; it did not run
           no such tool → NOT_FOUND TOOL_NOT_FOUND → tell the model
           input does not fit the tool's schema → INVALID_ARGUMENT INPUT_INVALID → tell the model
           call_id exists with other content → ALREADY_EXISTS ID_REUSED → not retry

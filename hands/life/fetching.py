@@ -31,6 +31,10 @@ class Fetching:
         self._allowed = allowed
         self._there: set[str] = set()
 
+    def needs(self, call: Call) -> bool:
+        """Whether there may be something to put there before it begins."""
+        return any(digest not in self._there for digest in self._named(call))
+
     def gave(self, result: Result) -> None:
         """What the hand itself attached it need not be given."""
         self._there.update(each.digest.hex() for each in result.attachments)

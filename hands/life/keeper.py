@@ -94,7 +94,8 @@ class Keeper:
     def submit(self, call: Call, digest: bytes) -> Running:
         """Accept a call that the journal does not know; it runs when its turn comes."""
         running = Running(call.call_id, call, Spool(self._folder, call.call_id))
-        if self._idle and not self._held:  # its turn is now: one step in the journal, not two
+        if self._idle and not self._held and not self._fetching.needs(call):
+            # Its turn is now: one step in the journal, not two.
             self._journal.starting(self.hand_id, call.call_id, digest)
             running.waits = False
         else:
@@ -195,7 +196,7 @@ class Keeper:
         left = await self._remains.left(self._type, self.hand_id)
         dead = ended or await self._remains.reap(self._type, self.hand_id)
         # Not before: it would be said of what still runs.
-        self._settle_open(lambda _: results.released(dead=dead), left)
+        self._settle_open(lambda running: results.released(dead=dead, began=running.began), left)
 
     async def stop(self) -> bool:
         """End the hand as its machine's owner says, and all it started; whether all is dead.
@@ -245,7 +246,8 @@ class Keeper:
             except Exception as error:  # a hand type's own bug must not end the daemon
                 log.exception("hand type failed", extra={"hand_id": self.hand_id})
                 if running.result is None:
-                    self._settle(running, results.interrupted(f"the hand type failed: {error}"))
+                    why = f"the hand type failed: {error}"
+                    self._settle(running, results.interrupted(why, began=running.began))
 
     async def _listen(self) -> None:
         """Journal what the hand says unasked, and then let it forget that."""

@@ -113,7 +113,8 @@ async def test_a_hand_that_dies_in_the_call_is_lost_in_the_log_too(driven: Stage
 @pytest.mark.parametrize(
     ("reason", "outcome", "words"),
     [
-        (Reason.HAND_GONE, "lost", "may have partly happened"),
+        (Reason.HAND_GONE, "lost", "did not run"),
+        (Reason.HAND_NOT_FOUND, "lost", "did not run"),
         (Reason.CALL_CANCELLED, "cancelled", "before it ran"),
         (Reason.INTERNAL, "interrupted", "may have partly happened"),
         (Reason.ID_REUSED, "interrupted", "may have partly happened"),
@@ -159,6 +160,67 @@ async def test_a_call_that_was_never_sent_to_a_hand_that_is_gone_did_not_run(
     (told,) = await driven.settle(await driven.call())
     assert "did not run" in told["content"][0]["text"]
     assert (await driven.kinds())[-1] == "hand.lost"
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (hand_pb2.CALL_STATE_UNKNOWN, "did not run"),
+        (hand_pb2.CALL_STATE_RUNNING, "may have partly happened"),
+    ],
+)
+async def test_of_a_call_that_may_have_been_sent_before_its_hand_knows_whether_it_was(
+    driven: Stage, state: hand_pb2.CallState.ValueType, words: str
+) -> None:
+    await driven.hand()
+    call_id = await driven.call(earlier=True)
+    driven.hands.states[call_id] = info(call_id, state)
+    driven.hands.script["execute"] = [refuse(Reason.HAND_NOT_FOUND, "released meanwhile")]
+    (told,) = await driven.settle(call_id)
+    assert words in told["content"][0]["text"]
+
+
+async def test_a_call_whose_link_was_cut_may_have_run_on_a_hand_that_is_gone_since(
+    driven: Stage,
+) -> None:
+    await driven.hand()
+    call_id = await driven.call()
+    gone = refuse(Reason.HAND_NOT_FOUND, "no hand")
+    driven.hands.script["execute"] = [refuse(Reason.DAEMON_NOT_LINKED, "cut")]
+    claims = driven.hands.script.setdefault("claim", [])
+
+    async def claimed(asked: Any) -> AsyncGenerator[Any, None]:
+        claims.append(gone)
+        calls = [hand_pb2.CallInfo(call_id=each) for each in asked.call_ids]
+        yield hand_pb2.ClaimResponse(calls=calls, journal_id="j", boot_id="b", sequence=1)
+
+    claims.append(claimed)
+    (told,) = await driven.settle(call_id)
+    assert told["outcome"] == "lost"
+    assert "may have partly happened" in told["content"][0]["text"]
+
+
+async def test_a_call_that_runs_may_have_happened_when_its_hand_is_gone_for_its_cancel(
+    driven: Stage,
+) -> None:
+    await driven.hand()
+    call_id = await driven.call()
+    running = asyncio.Event()
+
+    async def run(_: Any) -> AsyncGenerator[Any, None]:
+        running.set()
+        await asyncio.Event().wait()
+        yield result("never")
+
+    gone = refuse(Reason.HAND_NOT_FOUND, "no hand")
+    driven.hands.script |= {"execute": [run], "cancel": [gone]}
+    settling = asyncio.create_task(driven.settle(call_id))
+    async with asyncio.timeout(WAIT):
+        await running.wait()
+        await driven.interrupt()
+        (told,) = await settling
+    assert told["outcome"] == "lost"
+    assert "may have partly happened" in told["content"][0]["text"]
 
 
 async def test_a_link_that_is_cut_in_the_call_is_waited_for_and_the_hand_is_claimed_again(

@@ -142,6 +142,48 @@ async def test_a_hand_that_dies_while_a_blob_is_fetched_is_lost_at_once(
     assert kind.told.empty()
 
 
+async def test_a_call_whose_blob_was_on_its_way_when_the_daemon_died_was_never_accepted(
+    tmp_path: Path, kind: Reading
+) -> None:
+    blobs = Slow()
+    async with open_place(tmp_path / "s", process=kind, blobs=blobs, end=False) as place:
+        hand_id = await place.hand()
+        call = await fetching(place, blobs, hand_id)
+        await call.leave()
+    async with open_place(tmp_path / "s", process=kind) as place:
+        claim = pb.ClaimRequest(driver=place.driver(), hand_id=hand_id, call_ids=[call.call_id])
+        (told,) = (await place.service.claim(claim)).calls
+        assert told.state == pb.CALL_STATE_UNKNOWN
+
+
+async def test_a_hand_released_while_a_blob_is_fetched_did_nothing_of_its_call(
+    place: Place, blobs: Slow, kind: Reading
+) -> None:
+    hand_id = await place.hand()
+    call = await fetching(place, blobs, hand_id)
+    releasing = asyncio.create_task(place.release(hand_id))
+    result = await call.result()
+    assert result.outcome == pb.OUTCOME_CANCELLED
+    assert "before it started" in result.content
+    assert await releasing
+    assert kind.told.empty()
+
+
+async def test_a_fault_of_the_type_before_a_call_begins_does_not_say_that_it_may_have_happened(
+    place: Place, blobs: Slow, kind: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_given: object) -> str:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(_Reading, "place", broken)
+    hand_id = await place.hand()
+    request = place.request(hand_id, command=f"cat blobs/{DIGEST}", of=DIGEST)
+    result = (await place.steps(request))[-1].result
+    assert result.outcome == pb.OUTCOME_INTERRUPTED
+    assert "did not start" in result.content
+    assert kind.told.empty()
+
+
 async def test_a_hand_that_dies_while_a_person_has_control_takes_the_calls_that_wait_with_it(
     place: Place, blobs: Slow, kind: Reading
 ) -> None:
