@@ -35,7 +35,7 @@ from hands.inventory import Inventory, open_inventory
 from hands.journal import Journal
 from hands.journal_file import journal_errors
 from hands.link.brain_check import BrainCheck
-from hands.local import routes, server
+from hands.local import notes, routes, server
 from hands.local.status import Standing
 from hands.managed import Managed
 from hands.owner.gate import audited
@@ -105,6 +105,7 @@ async def run(
             held.enter_context(reloading.listening())
         held.enter_context(files.only_process())
         await held.enter_async_context(server.answering(files.folder, routes.routes(standing)))
+        held.enter_context(notes.noted(config.state_dir, config.sockets))
         if runtime := os.environ.get("RUNTIME_DIRECTORY"):
             held.enter_context(server.reachable_at(Path(runtime, "hand.sock"), files.folder))
         standing.link.doing("it enrols")

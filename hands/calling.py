@@ -161,7 +161,14 @@ async def _check(
     service: HandService, types: Mapping[str, HandType], request: pb.ExecuteRequest, name: str
 ) -> None:
     """Refuse before any hand is made what would be refused after it."""
-    kind, health = types[name], await service.probe(pb.ProbeRequest(type=name))
+    kind = types[name]
+    if isinstance(kind, SocketType) and kind.absent:
+        raise refuse(
+            Reason.HAND_TYPE_NOT_FOUND,
+            f"the hand server at {kind.socket}: {kind.absent}",
+            action="name a type that it has",
+        )
+    health = await service.probe(pb.ProbeRequest(type=name))
     if health.state != pb.PROBE_STATE_READY:
         raise refuse(
             Reason.UNAVAILABLE,

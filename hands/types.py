@@ -66,7 +66,14 @@ def installed(
     return found
 
 
-def served(name: str, path: Path, taken: Container[str] = (), *, daemon: bool = True) -> SocketType:
+def served(
+    name: str,
+    path: Path,
+    taken: Container[str] = (),
+    *,
+    daemon: bool = True,
+    exactly: bool = False,
+) -> SocketType:
     """The type of a hand server of someone's own. CONFIG_INVALID where its name is `taken`."""
     field = f"sockets.{name}"
     if name in taken:
@@ -76,7 +83,7 @@ def served(name: str, path: Path, taken: Container[str] = (), *, daemon: bool = 
     if not path.is_absolute() or len(os.fsencode(path)) > _LONGEST:
         what = f"{str(path)!r} is no absolute path of at most {_LONGEST} bytes"
         raise _wrong(field, what, "name the socket's whole path")
-    return SocketType(name, path, daemon=daemon)
+    return SocketType(name, path, daemon=daemon, exactly=exactly)
 
 
 def _wrong(field: str, what: str, action: str) -> CarpalError:

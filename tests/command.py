@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from carpal.process import interpreter
+from hands.local.notes import PLACE
 from tests.pace import SCALE
 
 ROOT = Path(__file__).parent.parent
@@ -34,7 +35,11 @@ class Command:
 
     def __init__(self, scratch: Path, environ: Mapping[str, str] | None = None) -> None:
         self.environ = {
-            **{key: value for key, value in os.environ.items() if not key.startswith("CARPAL_")},
+            **{
+                key: value
+                for key, value in os.environ.items()
+                if key == PLACE or not key.startswith("CARPAL_")
+            },
             "PYTHONPATH": os.pathsep.join(
                 filter(None, (str(_metadata(scratch)), str(ROOT), os.environ.get("PYTHONPATH")))
             ),

@@ -23,6 +23,14 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
     return "asyncio", {"use_uvloop": False}
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _machine_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No command of a test is refused a unit for a daemon of a test beside it, or of a person."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CARPAL_TEST_NOTES", str(tmp_path_factory.mktemp("notes")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator["Cluster"]:
     """A PostgreSQL of our own that serves; one for all tests of a worker, so kill another."""

@@ -50,10 +50,13 @@ _LISTED_MAX = 10_000
 class SocketType:
     """The hands of one server."""
 
-    def __init__(self, name: str, path: Path, *, daemon: bool = True) -> None:
+    def __init__(
+        self, name: str, path: Path, *, daemon: bool = True, exactly: bool = False
+    ) -> None:
         """`name` is the type's, `path` the socket's.
 
-        Without `daemon` no daemon has it, but a command that is over after one call.
+        Without `daemon` no daemon has it, but a command that is over after one call. `exactly` has
+        the server call the type so too: else a server's only type has whatever name it is given.
         """
         self._name = name
         self._then = "; start its server, then restart the daemon" if daemon else ""
@@ -63,17 +66,28 @@ class SocketType:
         self._units = KeptUnits(self._ask_for_units)
         self.mend = "mend that first"
         """What to do, at its server, so that it can be used."""
+        self.absent = ""
+        """Which types the server has, where this is none of them."""
+        self._exactly = exactly
+
+    @property
+    def socket(self) -> Path:
+        """Where its server is."""
+        return self._server.path
 
     async def prepare(self) -> None:
         """Ask it what it is; wait a moment for one that is starting."""
         request = pb.DescribeRequest()
         try:
             said = await self._server.stub.Describe(request, timeout=_START, wait_for_ready=True)
-            self._told, self._claims = socket_said.described(self._name, said.types)
+            self._told, self._claims = socket_said.described(
+                self._name, said.types, exactly=self._exactly
+            )
         except grpc.RpcError as error:
             self.mend = "start your server first"
             self._told = told.broken(self._name, f"{self._server.why(error)}{self._then}")
         except ValueError as error:
+            self.absent = str(error) if isinstance(error, socket_said.NotThere) else ""
             self._told = told.broken(self._name, str(error))
         if "units" in self._claims:
             await self._units.open()

@@ -62,25 +62,34 @@ def event(said: pb.EventsResponse) -> Event:
         return Event(said.event_id, "", {})
 
 
+class NotThere(ValueError):
+    """A server has no type of that name."""
+
+
 def units(name: str, types: Sequence[pb.HandTypeInfo]) -> tuple[Unit, ...]:
     """The units that the type of that name has now. Raises ValueError."""
     return told_units.units((each.unit_id, each.labels) for each in _of(name, types).units)
 
 
-def _of(name: str, types: Sequence[pb.HandTypeInfo]) -> pb.HandTypeInfo:
-    """The type of that name, or the only one. Raises ValueError."""
+def _of(name: str, types: Sequence[pb.HandTypeInfo], *, exactly: bool = False) -> pb.HandTypeInfo:
+    """The type of that name, or the only one unless it is to be `exactly` that. Raises NotThere."""
     found = [each for each in types if each.type == name]
-    if not found and len(types) == 1:
+    if not found and len(types) == 1 and not exactly:
         found = list(types)
     if not found:
         there = ", ".join(sorted(each.type for each in types)[:9]) or "none"
-        raise ValueError(f"it has no hand type {name!r}; it has {there}")
+        raise NotThere(f"it has no hand type {name!r}; it has {there}")
     return found[0]
 
 
-def described(name: str, types: Sequence[pb.HandTypeInfo]) -> tuple[Told, frozenset[str]]:
-    """The type of that name, or the only one; and its capabilities. Raises ValueError."""
-    info = _of(name, types)
+def described(
+    name: str, types: Sequence[pb.HandTypeInfo], *, exactly: bool = False
+) -> tuple[Told, frozenset[str]]:
+    """The type of that name, or the only one; and its capabilities. Raises ValueError.
+
+    NotThere when there is none, or with `exactly` none of that name.
+    """
+    info = _of(name, types, exactly=exactly)
     claimed = frozenset(info.capabilities) & KNOWN
     said = {
         "described": {

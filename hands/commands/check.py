@@ -105,6 +105,10 @@ def check(  # noqa: PLR0917 - click passes each by name
             at = own.socket if own else path
             assert at is not None
             found = await subject_at(at, type_name, config, own, call, long=lasting, says=saying)
+            if path is not None and found.has_units:
+                await asyncio.to_thread(
+                    _not_given_out, type_name or found.type.type, path, config_file
+                )
             given.check(found)
             subject = await first(found, scale, lambda text: click.echo(text, err=True))
             given.check_calls(subject)  # with the tools that a hand listed itself
@@ -135,14 +139,16 @@ def check(  # noqa: PLR0917 - click passes each by name
 def _named(type_name: str, config_file: Path | None) -> Path | None:
     """The socket by which this machine's daemon has a type; None where none is named for it."""
     from hands.conformance.subject import socket_of
+
+    path = settings_of(None, config_file).sockets.get(type_name)
+    return None if path is None else socket_of(f"unix://{path}")
+
+
+def _not_given_out(type_name: str, path: Path, config_file: Path | None) -> None:
+    """UNAVAILABLE when a daemon here gives out the units of a server's type."""
     from hands.local import beside
 
-    settings = settings_of(None, config_file)
-    path = settings.sockets.get(type_name)
-    if path is None:
-        return None
-    beside.not_given_out(settings.state_dir, type_name)
-    return socket_of(f"unix://{path}")
+    beside.not_given_out(settings_of(None, config_file).state_dir, type_name, path)
 
 
 def _say(verdict: "Verdict") -> None:

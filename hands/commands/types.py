@@ -91,7 +91,7 @@ def call(  # noqa: PLR0917 - click passes by name
     settings = settings_of(None, config_file)
     if endpoint is not None:
         found: Mapping[str, HandType] = {
-            type_name: types.served(type_name, socket_of(endpoint), daemon=False)
+            type_name: types.served(type_name, socket_of(endpoint), daemon=False, exactly=True)
         }
     else:
         found = types.installed(sandbox, settings.sockets, daemon=False)

@@ -10,8 +10,14 @@ import pytest
 from carpal.v1 import hand_pb2 as pb
 from hands import calling
 from hands.builtin.socket import SocketType
+from hands.local.notes import noted
+from hands.local.routes import routes
+from hands.local.server import answering
 from tests.command import Command, Ended
 from tests.hands.hand_server import Context, Least, result, serving
+from tests.hands.local.test_beside import folder_of, standing_of
+from tests.hands.place import open_place
+from tests.hands.test_socket_units import Phones
 from tests.pace import SCALE
 
 SAY = ("echo", "say", '{"text": "hello"}')
@@ -135,3 +141,30 @@ async def test_of_a_name_that_nobody_has_the_answer_says_where_it_could_come_fro
     assert "echo" in ended.stderr
     assert "--endpoint" in ended.stderr
     assert "[sockets]" in ended.stderr
+
+
+async def test_a_name_that_is_no_type_of_the_endpoints_server_is_refused_with_those_it_has(
+    tmp_path: Path,
+) -> None:
+    ended = await called(tmp_path, Least(), "eko", "say", '{"text": "hello"}')
+    assert (ended.code, ended.stdout) == (5, "")
+    assert "it has no hand type 'eko'; it has echo" in ended.stderr
+
+
+async def test_of_units_that_a_daemon_has_by_another_name_a_call_and_the_checks_take_none(
+    tmp_path: Path,
+) -> None:
+    at, state, server = tmp_path / "hand.sock", tmp_path / "daemons", Phones()
+    command, endpoint = Command(tmp_path), ("--endpoint", f"unix://{tmp_path / 'hand.sock'}")
+    async with (
+        serving(at, server),
+        open_place(state, more={"rack": SocketType("rack", at)}) as place,
+        answering(folder_of(state), routes(standing_of(place))),
+    ):
+        with noted(state, {"rack": at}):
+            for words in (("call", *endpoint, *SAY), ("check", *endpoint)):
+                ended = await command("hand", *words)
+                assert ended.code == 3, ended
+                assert f"the daemon of {state} gives units of type 'echo' to hands" in ended.stderr
+                assert server.log == []
+        assert (await command("hand", "call", *endpoint, *SAY)).stdout == "hello\n"
