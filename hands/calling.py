@@ -113,8 +113,11 @@ async def _called(
         if asked.daemon:
             await asyncio.to_thread(beside.check, asked.daemon, asked.type, types[asked.type])
         await _check(service, types, request, asked.type)
-        async for step in service.provision(order):
-            note(step.progress.message if step.HasField("progress") else step.result.note)
+        try:
+            async for step in service.provision(order):
+                note(step.progress.message if step.HasField("progress") else step.result.note)
+        except CarpalError as error:
+            raise _here(error) from None
         release = pb.ReleaseRequest(driver=driver, hand_id=order.hand_id)
         try:
             async for response in service.execute(request).watch(0):
@@ -127,6 +130,19 @@ async def _called(
                 note(left)  # beside why there is no result
             raise
         return Called(result, await _end(service, release, types[asked.type]), [])
+
+
+def _here(error: CarpalError) -> CarpalError:
+    """Why a hand was not made, with what to do where there is no daemon, no log and no other unit.
+
+    What a type says itself is to be done stays.
+    """
+    said = error.fields.get("action", "")
+    if error.reason is Reason.PROVISION_FAILED and (not said or "`carpal hand units" in said):
+        return refuse(error.reason, error.message, action="mend that, and call again")
+    if error.reason is Reason.AT_CAPACITY:
+        return refuse(error.reason, error.message, action="see that its `units` names one")
+    return error
 
 
 async def _end(service: HandService, request: pb.ReleaseRequest, kind: HandType) -> str:

@@ -46,6 +46,10 @@ class ProvisionFailed(Exception):
         self.action = action
 
 
+class NotBegun(ProvisionFailed):
+    """The same, where nothing of the environment was begun: there is nothing to end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
     """A tool of a hand type."""

@@ -149,7 +149,7 @@ class Provisioner:
 
     async def _make(self, hand: Hand) -> hand_pb2.ProvisionResult:
         backoff = Backoff(0.1, 2.0)
-        patience = Patience(PATIENCE)
+        patience, told = Patience(PATIENCE), False
         while True:
             self._driver.check_lease()
             began = time.monotonic()
@@ -160,6 +160,9 @@ class Provisioner:
                 may_help = full or isinstance(error, Unreachable)
                 if not may_help or patience.over(began, time.monotonic()):
                     raise
+                if not told:  # else whoever watches sees half a minute of nothing
+                    told = True
+                    self._tell(f"{hand.name}: waiting: {error}")
                 log.info("provision waits", extra={"hand": hand.hand_id, "error": str(error)})
                 await self._fleet.directory.wait_change(backoff.next())
 

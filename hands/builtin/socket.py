@@ -28,6 +28,7 @@ from hands.contract import (
     Description,
     HandLost,
     Health,
+    NotBegun,
     Order,
     Provisioned,
     ProvisionFailed,
@@ -85,7 +86,7 @@ class SocketType:
             )
         except grpc.RpcError as error:
             self.mend = "start your server first"
-            self._told = told.broken(self._name, f"{self._server.why(error)}{self._then}")
+            self._told = told.broken(self._name, f"{self._server.reason(error)}{self._then}")
         except ValueError as error:
             self.absent = str(error) if isinstance(error, socket_said.NotThere) else ""
             self._told = told.broken(self._name, str(error))
@@ -147,7 +148,10 @@ class SocketType:
     async def provision(self, order: Order, progress: Callable[[str], None]) -> Provisioned:
         """Have the server make it."""
         if self._told.broken:
-            raise ProvisionFailed(f"{self._name} cannot be used: {self._told.unready}")
+            raise NotBegun(f"{self._name} cannot be used: {self._told.unready}")
+        if self._server.down:
+            why = f"{self._name}: nobody serves at {self._server.path}"
+            raise NotBegun(why, f"{self._server.start}, on its machine")
         if problem := check(self._told.description.config_schema, dict(order.config), "config"):
             raise invalid(problem.field, problem.text)
         if order.limits:

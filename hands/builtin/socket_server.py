@@ -121,7 +121,29 @@ class Server:
             os.close(self._life)
         self._life, self._pid = -1, 0
 
+    @property
+    def down(self) -> bool:
+        """Whether nobody listens there, for certain."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            asking.setblocking(False)
+            try:
+                asking.connect(str(self.path))
+            except (FileNotFoundError, ConnectionRefusedError):
+                return True
+            except OSError:  # a full backlog, or a place that is not to be entered
+                return False
+        return False
+
     def why(self, error: grpc.RpcError) -> str:
+        """Why an RPC failed, in few words; where nobody listens, what to do."""
+        return f"{self.reason(error)}; {self.start}" if self.down else self.reason(error)
+
+    @property
+    def start(self) -> str:
+        """What to do about one that is down."""
+        return f"start the server at {self.path}"
+
+    def reason(self, error: grpc.RpcError) -> str:
         """Why an RPC failed, in few words."""
         if isinstance(error, grpc.aio.AioRpcError) and (
             large := _TOO_LARGE.search(error.details() or "")

@@ -9,7 +9,7 @@ from carpal.mounts import Mount
 from carpal.status import Reason
 from carpal.v1 import hand_pb2 as pb
 from hands.blobs import Blobs
-from hands.contract import Hand, HandLost, HandType, Order, ProvisionFailed
+from hands.contract import Hand, HandLost, HandType, NotBegun, Order, ProvisionFailed
 from hands.describe import tool_infos
 from hands.journal import HandRow, Journal
 from hands.life import folders, mounts
@@ -94,7 +94,7 @@ class Maker:
         try:
             outcome = await self._try_to_make(row, order, making, place)
         except CarpalError as error:
-            if not await self._remains.reap(row.type, row.hand_id):
+            if making.begun and not await self._remains.reap(row.type, row.hand_id):
                 self._journal.lost(row.hand_id, f"it was not made; {RESISTS}")
             else:
                 await self._remains.remove(row.hand_id)
@@ -114,11 +114,13 @@ class Maker:
         try:
             folders.make(order.folder)
             await self._units.before(row.type, order.unit, row.hand_id)
+            making.begun = True
             provisioned = await self._types[row.type].provision(order, making.progress)
             placed = await self._with_mounts(provisioned.hand, making, place)
         except CarpalError:
             raise
         except (ProvisionFailed, OSError) as error:
+            making.begun = making.begun and not isinstance(error, NotBegun)
             why = str(error) or type(error).__name__
             action = error.action if isinstance(error, ProvisionFailed) else ""
             told = {"action": action} if action else {}

@@ -21,6 +21,8 @@ class Making:
         self._outcome: pb.ProvisionResult | CarpalError | None = None
         self._change = asyncio.Event()
         self._mounting = Stoppable()
+        self.begun = False
+        """Its type was asked for it, and may have left something of it."""
 
     @property
     def released(self) -> bool:

@@ -55,4 +55,7 @@ def chosen(
     found = f"{counts['held']} held, {counts['quarantined']} quarantined"
     more = f", {counts['resetting']} being reset" if counts["resetting"] else ""
     problem = f"no unit of {type_name!r} is free: of {len(fits)} there are {found}{more}"
-    raise refuse(Reason.AT_CAPACITY, problem)
+    action = (
+        "wait, or end a hand that has one: `carpal hand units` on its machine says who holds each"
+    )
+    raise refuse(Reason.AT_CAPACITY, problem, action=action)

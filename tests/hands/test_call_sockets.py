@@ -82,6 +82,12 @@ class MakesNone(Least):
         yield pb.ProvisionResponse()
 
 
+class NoPhones(Phones):
+    def __init__(self) -> None:
+        super().__init__()
+        del self.info.units[:]
+
+
 class MakesNoneAndEndsNone(MakesNone, NeverEnds):
     pass
 
@@ -168,3 +174,21 @@ async def test_of_units_that_a_daemon_has_by_another_name_a_call_and_the_checks_
                 assert f"the daemon of {state} gives units of type 'echo' to hands" in ended.stderr
                 assert server.log == []
         assert (await command("hand", "call", *endpoint, *SAY)).stdout == "hello\n"
+
+
+async def test_where_no_daemon_is_none_of_its_logs_and_units_is_named_as_what_to_do(
+    tmp_path: Path,
+) -> None:
+    phones = Phones()
+    phones.fails = "its screen is broken"
+    del phones.info.units[1:]
+    for server, words in (
+        (MakesNone(), "echo: "),
+        (phones, "could not be reset, and is quarantined: its reset failed: its screen is broken"),
+        (NoPhones(), "no unit of 'echo' is free: of 0 there are"),
+    ):
+        ended = await called(tmp_path, server, *SAY)
+        assert ended.code != 0
+        assert words in ended.stderr
+        for word in ("daemon", "hand units"):
+            assert word not in ended.stderr

@@ -224,6 +224,24 @@ async def test_a_server_that_dies_loses_its_hands_and_the_next_one_makes_new_one
                 assert (await here.run(another, "say", text="new")).content == "new"
 
 
+async def test_while_its_server_is_down_a_hand_is_refused_with_what_to_start_and_none_is_left(
+    tmp_path: Path,
+) -> None:
+    at = tmp_path / "hand.sock"
+    kind = SocketType("echo", at)
+    up = serving(at, Least())
+    await up.__aenter__()
+    async with open_place(tmp_path / "state", more={"echo": kind}) as here:
+        await up.__aexit__(None, None, None)
+        with pytest.raises(CarpalError, match="the hand did not start") as raised:
+            await here.hand(type="echo")
+        assert raised.value.action == f"start the server at {at}, on its machine"
+        listed = await here.service.list_hands(pb.ListHandsRequest())
+        assert not listed.hands, "a hand that never was is said to be lost"
+        async with serving(at, Least()):
+            assert await here.hand(type="echo")
+
+
 async def _made(here: Place) -> str:
     """A hand, once the daemon's connection is there again."""
     while True:

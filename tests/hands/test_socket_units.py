@@ -215,6 +215,20 @@ async def test_a_unit_whose_server_is_down_says_what_to_do_and_is_free_once_that
     assert phones.log[:4] == ["reset a", "made a", "reset a", "reset a"]
 
 
+async def test_a_unit_that_a_server_which_is_down_cannot_reset_says_to_start_it_and_loses_no_hand(
+    tmp_path: Path, phones: Phones
+) -> None:
+    at = tmp_path / "hand.sock"
+    more = {"echo": SocketType("echo", at)}
+    async with AsyncExitStack() as up:
+        await up.enter_async_context(serving(at, phones))
+        async with open_place(tmp_path / "state", more=more, blobs=Blobs(0.0)) as here:
+            await up.aclose()
+            error = await not_taken(here, "h")
+            assert f"start the server at {at}" in error.message
+            assert not (await here.service.list_hands(pb.ListHandsRequest())).hands
+
+
 async def test_units_that_are_named_wrongly_are_said_and_those_before_stay(
     tmp_path: Path, phones: Phones
 ) -> None:

@@ -123,6 +123,18 @@ async def test_progress_and_waiting_are_told_to_watchers(driven: Stage) -> None:
     assert pulling.phase.detail == "shell: pulling"
 
 
+async def test_why_a_full_daemon_is_waited_for_is_told_to_watchers_once(driven: Stage) -> None:
+    full = refuse(Reason.AT_CAPACITY, "no unit of 'phone' is free", action="see who holds each")
+    driven.hands.script["provision"] = [full, full]
+    with driven.hub.watching("sesn_1") as watched:
+        (told,) = await driven.settle(await driven.call())
+        watched.end()
+        said = [each.phase.detail async for each in watched.each()]
+    assert told["outcome"] == "ok"
+    waits = [each for each in said if "waiting" in each]
+    assert waits == ["shell: waiting: no unit of 'phone' is free: see who holds each"]
+
+
 async def test_what_a_session_mounts_is_in_the_log_with_the_wish_and_asked_for_as_it_stands_there(
     driven: Stage,
 ) -> None:

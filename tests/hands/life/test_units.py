@@ -90,6 +90,7 @@ async def test_a_unit_has_one_hand_and_who_comes_when_none_is_free_hears_how_man
     error = await not_taken(two, "h3")
     assert error.reason == Reason.AT_CAPACITY
     assert "2 held, 0 quarantined" in error.message
+    assert "`carpal hand units`" in error.action
     await two.release("h1")
     await take(two, "h3")
     assert await holders(two) == {"left": "h3", "right": "h2"}
