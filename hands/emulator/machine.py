@@ -22,7 +22,9 @@ _BANK = 16 * 1024
 CARTRIDGE_MAX = 8 * 1024 * 1024
 """Bytes: the largest that there are."""
 _HEADER_END = 0x150
-_KIND, _SIZE_CODE = 0x147, 0x148
+_KIND, _SIZE_CODE, _MEMORY_CODE = 0x147, 0x148, 0x149
+_SIZE_CODES, _MEMORY_CODES = range(9), range(6)
+"""Of a cartridge's own bytes, and of the memory that it has beside them."""
 _CLOCKS = (0x0F, 0x10)
 """Kinds of cartridges that have one."""
 _TITLE = slice(0x134, 0x144)
@@ -109,7 +111,10 @@ class Machine:
         if self._has_clock:
             self._pyboy.rtc_lock_experimental(True)
         try:
-            self._pyboy.load_state(io.BytesIO(content))
+            data = io.BytesIO(content)
+            self._pyboy.load_state(data)
+            if more := len(content) - data.tell():
+                raise ValueError(f"it has {more} bytes too many")
         finally:
             if self._has_clock:
                 self._pyboy.rtc_lock_experimental(False)
@@ -119,9 +124,17 @@ def _check(cartridge: bytes) -> None:
     """What PyBoy does not look at, or not in words."""
     if len(cartridge) < _HEADER_END:
         raise ToolError(f"it is no cartridge: it has {len(cartridge)} bytes, less than a header")
-    code = cartridge[_SIZE_CODE]
-    said = 2 * _BANK << code if code <= 8 else 0
-    if not said or len(cartridge) < said:
+    for name, at, codes in (
+        ("size", _SIZE_CODE, _SIZE_CODES),
+        ("memory", _MEMORY_CODE, _MEMORY_CODES),
+    ):
+        if cartridge[at] not in codes:
+            raise ToolError(
+                f"it is no cartridge, or a damaged one: its header has {cartridge[at]} as the "
+                f"code of its {name}, and there are 0 to {codes[-1]}"
+            )
+    said = 2 * _BANK << cartridge[_SIZE_CODE]
+    if len(cartridge) < said or len(cartridge) % _BANK:
         raise ToolError(
             f"it is no whole cartridge: it has {len(cartridge)} bytes, and its header says {said}"
         )
@@ -136,6 +149,6 @@ def _switched_on(cartridge: bytes) -> Any:
             io.BytesIO(cartridge), window="null", sound_emulated=False, log_level="CRITICAL"
         )
     except Exception as error:  # whatever it makes of such a header
-        raise ToolError(f"it is no cartridge: {error}") from error
+        raise ToolError(f"it is no cartridge that PyBoy plays: {error}") from error
     pyboy.set_emulation_speed(0)
     return pyboy

@@ -46,7 +46,7 @@ async def arcade(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Worl
 
 
 @pytest.mark.timeout(180)
-async def test_a_game_is_played_to_its_goal_and_again_in_a_fork_from_a_state_of_the_first(
+async def test_a_game_is_played_on_in_a_fork_from_a_state_of_the_first_which_then_goes_on_as_it_was(
     arcade: World, tmp_path: Path
 ) -> None:
     async with arcade.sessions() as stub:
@@ -55,10 +55,7 @@ async def test_a_game_is_played_to_its_goal_and_again_in_a_fork_from_a_state_of_
     async with session(arcade, "save", hands=("game",), hand=hand) as made:
         saved = await made.until_type("session.status_idle")
         (state,) = made.data("agent.tool_result")[-1]["attachments"]
-        await made.say("play")
-        await made.until_type("session.status_idle", after=saved.position)
-        assert won(made.results()[-1])
-
+        before = len(made.log)
         address = arcade.running["sessiond"].facts["address"]
         environ = {"CARPAL_STATE": str(arcade.state), "CARPAL_SESSIOND": address}
         forked = await Command(tmp_path, environ)(
@@ -79,3 +76,11 @@ async def test_a_game_is_played_to_its_goal_and_again_in_a_fork_from_a_state_of_
         assert won(own[-1])
         hands = [data["hand_id"] for data in fork.data("hand.provisioned")]
         assert len(set(hands)) == 2, "the fork has a console of its own"
+
+        assert len(made.log) == before, "the fork has written into the log it is of"
+        await made.say("play")
+        await made.until_type("session.status_idle", after=saved.position)
+        screen, *_, memory = made.results()[2:]
+        assert screen == "The screen, 640x576 pixels, at frame 420."
+        assert won(memory)
+        assert len({data["hand_id"] for data in made.data("hand.provisioned")}) == 1

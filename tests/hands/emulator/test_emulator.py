@@ -133,8 +133,12 @@ NO_CARTRIDGES = [
     (b"\x7fELF" + bytes(1000), "it has 1004 bytes, and its header says 32768"),
     (GAME[:16384], "it has 16384 bytes, and its header says 32768"),
     (GAME[:0x134] + b"X" + GAME[0x135:], "checksum"),
-    (GAME[:0x148] + b"\x63" + GAME[0x149:], "its header says 0"),
-    (GAME + b"more", "it is no cartridge: Unexpected ROM file length"),
+    (GAME[:0x148] + b"\x63" + GAME[0x149:], "has 99 as the code of its size, and there are 0 to 8"),
+    (
+        GAME[:0x149] + b"\x06" + GAME[0x14A:],
+        "has 6 as the code of its memory, and there are 0 to 5",
+    ),
+    (GAME + b"more", "it has 32772 bytes, and its header says 32768"),
     (GAME[:0x14D] + bytes((GAME[0x14D] ^ 1,)) + GAME[0x14E:], "checksum"),
 ]
 
