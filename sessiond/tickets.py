@@ -20,7 +20,7 @@ class Tickets:
     def __init__(self, files: IdentityFiles) -> None:
         self._own = Newest(files)
 
-    def sign(self, lease: LeaseRow, wall: int) -> types_pb2.SignedBytes:
+    def sign(self, lease: LeaseRow, wall: int, agent: str = "") -> types_pb2.SignedBytes:
         """A serialized LeaseTicket that is good for the lease's first term, from `wall` on.
 
         Renewing a lease does not renew its ticket: whoever takes tickets
@@ -32,6 +32,7 @@ class Tickets:
             holder=lease.holder,
             workspace=lease.workspace,
             expires=wire.timestamp(wall + lease.term),
+            agent=agent,
         )
         return self._sign(ticket)
 

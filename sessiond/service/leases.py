@@ -10,6 +10,7 @@ from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from carpal.v1.session_pb2_grpc import SessionServicer
 from sessiond import wire
+from sessiond.founding import founding_agent
 from sessiond.lane import Lane
 from sessiond.parts import Parts
 from sessiond.rows import EventRow, LeaseRow, Needs, SessionRow, SliceQuery
@@ -65,9 +66,10 @@ class LeaseService(SessionServicer):
             request.ByteSize(),
             Needs(leases=(wanted.resource,)),
         )
+        agent = "" if held.session is None else await self._agent(held.session)
         response = pb.AcquireLeaseResponse(
             lease=wire.lease_info(held.lease, self._parts.clock.steady()),
-            ticket=self._tickets.sign(held.lease, self._parts.clock.wall()),
+            ticket=self._tickets.sign(held.lease, self._parts.clock.wall(), agent),
         )
         if held.session is not None:
             response.session.CopyFrom(self._info(held.session, held.lease))
@@ -184,6 +186,18 @@ class LeaseService(SessionServicer):
         if events is not None and sum(len(event.data) for event in events) <= FIRST_BYTES:
             response.events_whole = True
             response.events.extend([wire.event(event) for event in events])
+
+    async def _agent(self, session: SessionRow) -> str:
+        """Who it is for, as its ticket says it."""
+        first = SliceQuery(low=0, high=2, limit=1)
+
+        def read(reader: Reader) -> str:
+            with reader.snapshot():
+                there = reader.session(session.session_id)
+                found = reader.slice(there[0], first).events if there else []
+            return founding_agent(found[0]) if found else ""
+
+        return await self._parts.readers.run(read)
 
     def _info(self, session: SessionRow, lease: LeaseRow | None) -> types_pb2.SessionInfo:
         return wire.session_info(session, lease, steady=self._parts.clock.steady())

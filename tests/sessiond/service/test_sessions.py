@@ -186,6 +186,35 @@ async def test_a_lease_comes_with_the_session_and_a_ticket_that_verifies(
     assert ticket.expires.ToNanoseconds() == sessions.clock.wall() + 5 * SECOND
 
 
+async def agent_told(sessions: Serving, session_id: str) -> str:
+    """The agent that the ticket of a session's lease says."""
+    held = await sessions.lease(session_id)
+    return str(types_pb2.LeaseTicket.FromString(held.ticket.payload).agent)
+
+
+async def test_a_ticket_says_the_agent_that_an_operator_made_the_session_with(
+    sessions: Serving,
+) -> None:
+    ada, brain = await sessions.operator(), await sessions.brain()
+    fixer = b'{"agent":{"name":"fixer","version":2},"hands":{}}'
+    made = {"sesn_1": fixer, "sesn_2": b"[1]", "sesn_3": b'{"agent":{"name":7}}'}
+    for session_id, data in made.items():
+        first = event(f"{session_id}-1", "session.updated", data)
+        await ask(ada, "CreateSession", pb.CreateSessionRequest(session_id=session_id, events=[first]))
+    its_own = event("sesn_4-1", "session.updated", fixer)
+    await ask(
+        brain,
+        "CreateSession",
+        pb.CreateSessionRequest(session_id="sesn_4", workspace="default", events=[its_own]),
+    )
+    later = pb.UpdateSessionRequest(
+        session_id="sesn_1", event_id="sesn_1-2", data=b'{"agent":{"name":"admin"}}'
+    )
+    await ask(brain, "UpdateSession", later)
+    told = [await agent_told(sessions, f"sesn_{each}") for each in (1, 2, 3, 4)]
+    assert told == ["fixer", "", "", ""]
+
+
 async def test_two_brains_race_for_a_lease_and_one_wins(sessions: Serving) -> None:
     await create(sessions)
     brains = [f"brain-{number}" for number in range(1, 5)]
