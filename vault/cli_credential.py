@@ -47,7 +47,7 @@ def credential_command() -> None:
 @vault_option
 @click.option(
     "--kind",
-    type=click.Choice(["static_bearer", "mcp_oauth", "environment_variable"]),
+    type=click.Choice(["static_bearer", "mcp_oauth", "agent_identity", "environment_variable"]),
     default="static_bearer",
     show_default=True,
 )
@@ -83,6 +83,8 @@ def add(
     **consent: Any,
 ) -> None:
     """Put a credential in. Its secret is read from standard input unless --secret says where.
+
+    One of the kind agent_identity has none: the vault signs a token for each request.
 
     With --oauth it comes by consent: its tokens go from the authorization server to the vault.
     """
@@ -201,6 +203,8 @@ def _ask(found: Found, method: str, request: object, seconds: float = ANSWER_SEC
 
 
 def _secrets(given: tuple[str, ...], kind: str) -> dict[str, bytes]:
+    if kind == "agent_identity" and not given:
+        return {}  # it has none
     main = {"static_bearer": "token", "mcp_oauth": "access_token"}.get(kind, "secret_value")
     found: dict[str, bytes] = {}
     for each in given or (f"{main}=-",):

@@ -16,6 +16,7 @@ FACTS = frozenset({
     "server", "tool", "method", "host", "port", "route",  # never a URL as it came
     "target",       # host and port, or an identity
     "identity", "token", "serial", "name", "role",
+    "jti", "kid",   # of a token that the vault signed
     "decision", "reason", "status", "verdict", "shape", "count",
     "bytes", "bytes_in", "ms", "of",
     "epoch", "manifest", "term", "seal", "version", "since", "through", "head",

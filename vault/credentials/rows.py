@@ -14,6 +14,8 @@ from vault.safe import Safe
 from vault.seal.envelope import Place, policy_hash
 
 ACTIVE, ARCHIVED = "active", "archived"
+_POLICY = "policy"
+"""Where a credential without secrets has something all the same, that is bound to its policy."""
 _COLUMNS = (
     "workspace, vault_id, credential_id, display_name, kind, policy, generation, state, archived"
 )
@@ -90,6 +92,8 @@ class Rows:
     def change(self, row: Row, secrets: dict[str, bytes]) -> Row:
         """Give `row` as it is to be, with new secrets instead of those; its next generation."""
         before = self.get(row.key.workspace, row.key.id)
+        if not row.fields:
+            self.check(before)
         if before.bound != row.bound:  # what is not new opens by the new policy from now on
             kept = {name: value for name, value in self.secrets(before).items() if value}
             secrets = {**kept, **secrets}
@@ -104,7 +108,7 @@ class Rows:
 
     def archive(self, row: Row, seconds: int) -> Row:
         """Destroy its secrets, and keep its name."""
-        for name in row.fields:
+        for name in (*row.fields, _POLICY):
             self.safe.shred(_place(row.key, name))
         self._db.execute(
             "UPDATE credentials SET state = ?, archived = ? "
@@ -118,7 +122,16 @@ class Rows:
         found = {name: self.safe.get(_place(row.key, name), row.bound) for name in row.fields}
         return {name: value for name, value in found.items() if value is not None}
 
+    def check(self, row: Row) -> None:
+        """CREDENTIAL_CORRUPT when the policy of a credential without secrets is not what it was."""
+        if self.safe.get(_place(row.key, _POLICY), row.bound) is None:
+            raise refuse(
+                Reason.CREDENTIAL_CORRUPT, f"the credential {row.key.id!r} has lost its policy"
+            )
+
     def _put(self, row: Row, secrets: dict[str, bytes]) -> None:
+        if not row.fields:
+            self.safe.put(_place(row.key, _POLICY), row.bound, row.kind.encode())
         for name, value in secrets.items():
             self.safe.put(_place(row.key, name), row.bound, value)
 

@@ -113,6 +113,10 @@ def _static_bearer(given: Mapping[str, Any], before: Policy | None) -> Policy:
     return _server(given, before)
 
 
+def _agent_identity(given: Mapping[str, Any], before: Policy | None) -> Policy:
+    return _server(given, before)
+
+
 def _mcp_oauth(given: Mapping[str, Any], before: Policy | None) -> Policy:
     policy = _server(given, before, "expires_at", "refresh")
     expires = given.get("expires_at", (before or {}).get("expires_at"))
@@ -256,6 +260,7 @@ KINDS = {
             _mcp_oauth,
             "mcp_server_url",
         ),
+        Kind("agent_identity", (), (), _agent_identity, "mcp_server_url"),
         Kind("environment_variable", ("secret_value",), (), _environment_variable, "secret_name"),
     )
 }

@@ -4,6 +4,7 @@ Which one it is follows from the grant, in its order, and from where the server 
 anew each time, so what an operator changes or archives holds from the next request on.
 """
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
@@ -17,11 +18,17 @@ from vault.credentials.rules import Key, url_form
 from vault.guard.addresses import Network, private_network
 from vault.guard.headers import Headers, bearer
 from vault.guard.targets import Target
+from vault.issuer import issuer
+from vault.issuer.tokens import Subject, Token
+from vault.issuer.tokens import token as signed
 from vault.mcp.policy import ServerPolicy
 from vault.secret import Secret
 
 _TOKENS = {"static_bearer": "token", "mcp_oauth": "access_token"}
-"""Kinds that a server of MCP is used with, and what of them it is sent."""
+"""Kinds whose secret a server of MCP is sent, and which one that is."""
+_MADE = "agent_identity"
+"""The kind that is made anew for each request."""
+_OF_SERVERS = {*_TOKENS, _MADE}
 
 
 class Granted(Protocol):
@@ -29,6 +36,16 @@ class Granted(Protocol):
 
     @property
     def workspace(self) -> str: ...
+
+    @property
+    def session(self) -> str:
+        """Whose it is; empty where an operator tries a credential."""
+        ...
+
+    @property
+    def agent(self) -> str:
+        """Of that session, by sessiond's word; empty when it has none."""
+        ...
 
     @property
     def credentials(self) -> Sequence[str]:
@@ -138,12 +155,14 @@ class Uses:
             if row.kind == "mcp_oauth" and self._refresher is not None:
                 await self._refresher.fresh(row.key)
             try:
-                opened, token, secrets = await self._do(lambda: self._opened(row))
+                opened, token, secrets, made = await self._do(
+                    lambda: self._opened(row, grant, target)
+                )
             except CarpalError as error:
                 if error.reason is Reason.CREDENTIAL_CORRUPT:
                     self._audit.event("credential_corrupt", credential=row.key.id)
                 raise
-            record.add(fingerprint=token.fingerprint, generation=opened.generation)
+            record.add(fingerprint=token.fingerprint, generation=opened.generation, **made)
 
             async def newer() -> bool:
                 return await self._newer(opened)
@@ -158,24 +177,38 @@ class Uses:
                 if row is None or row.unique == wanted:
                     gone = each
                 continue
-            if row.kind in _TOKENS and row.unique == wanted:
+            if row.kind in _OF_SERVERS and row.unique == wanted:
                 return row
         for vault_id in grant.vaults:
             for row in self._rows.all(grant.workspace, vault_id):
-                if row.archived is None and row.kind in _TOKENS and row.unique == wanted:
+                if row.archived is None and row.kind in _OF_SERVERS and row.unique == wanted:
                     return row
         if gone:
             raise refuse(Reason.CREDENTIAL_NOT_FOUND, f"the credential {gone!r} is no more")
         return None
 
-    def _opened(self, row: Row) -> tuple[Row, Secret, list[Secret]]:
-        """As it is now, its token, and all that its vault holds: a reply may have none of them."""
+    def _opened(
+        self, row: Row, grant: Granted, target: Target
+    ) -> tuple[Row, Secret, list[Secret], dict[str, str]]:
+        """As it is now, its token, all that may not come back, and facts about the token.
+
+        That is all that its vault holds: a reply may have none of it.
+        """
         row = self._rows.get(row.key.workspace, row.key.id)
-        held = self._rows.secrets(row)
-        if (value := held.get(_TOKENS[row.kind])) is None:
-            raise refuse(Reason.CREDENTIAL_CORRUPT, f"the credential {row.key.id!r} has no secret")
+        facts: dict[str, str] = {}
+        held: dict[str, bytes] = {}
+        if row.kind == _MADE:
+            made = self._made(row, grant, target)
+            value, facts = made.text, {"jti": made.id, "kid": made.key}
+        else:
+            held = self._rows.secrets(row)
+            if (found := held.pop(_TOKENS[row.kind], None)) is None:
+                raise refuse(
+                    Reason.CREDENTIAL_CORRUPT, f"the credential {row.key.id!r} has no secret"
+                )
+            value = found
         token = Secret(value, fingerprint_key(self._rows.safe))
-        others = [Secret(each) for name, each in held.items() if name != _TOKENS[row.kind]]
+        others = [Secret(each) for each in held.values()]
         for beside in self._rows.all(row.key.workspace, row.key.vault_id):
             if beside.archived is None and beside.key != row.key:
                 try:
@@ -183,7 +216,13 @@ class Uses:
                 except CarpalError as error:  # what does not open can be sent by nobody either
                     if error.reason is not Reason.CREDENTIAL_CORRUPT:
                         raise
-        return row, token, [token, *others]
+        return row, token, [token, *others], facts
+
+    def _made(self, row: Row, grant: Granted, target: Target) -> Token:
+        """A token of this session's, for this server alone. CONFIG_INVALID without an issuer."""
+        self._rows.check(row)
+        who = Subject(grant.workspace, grant.agent, grant.session)
+        return signed(issuer.load(self._rows.safe), who, target, int(time.time()))
 
     async def _newer(self, row: Row) -> bool:
         def changed() -> bool:

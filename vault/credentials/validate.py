@@ -37,6 +37,8 @@ class _Alone:
     workspace: str
     credentials: tuple[str, ...]
     vaults: tuple[str, ...] = ()
+    session: str = ""
+    agent: str = ""
 
 
 async def validated(row: Row, actor: str, uses: Uses, guard: Guard) -> Verdict:

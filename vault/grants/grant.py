@@ -41,6 +41,8 @@ class Terms:
     policy: bytes
     epoch: int
     """Of the driver that asked, of a brain's; 0 of a hand's, which outlives drivers."""
+    agent: str = ""
+    """The session's, as its ticket says: who drives has no say in it."""
     vaults: tuple[str, ...] = ()
     """Whose credentials it may use too, as each is at the time."""
 
@@ -73,6 +75,11 @@ class Grant:
     def workspace(self) -> str:
         """Where its credentials are."""
         return self.terms.workspace
+
+    @property
+    def agent(self) -> str:
+        """The session's, as sessiond said."""
+        return self.terms.agent
 
     @property
     def credentials(self) -> tuple[str, ...]:

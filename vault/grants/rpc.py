@@ -124,6 +124,7 @@ def _terms(request: pb.GrantSessionRequest, who: Identity, drives: Driver) -> Te
         credentials=tuple(request.credential_ids),
         policy=bytes(request.policy),
         epoch=drives.epoch if audience == OF_BRAINS else 0,
+        agent=drives.agent,
         vaults=tuple(request.vault_ids),
     )
 

@@ -25,6 +25,8 @@ class Driver:
     uri: str
     fresh: bool
     """Whether the ticket is within its time. One that is not proves nothing of now."""
+    agent: str = ""
+    """The session's; empty when no operator named one."""
 
 
 def driver(
@@ -46,7 +48,7 @@ def driver(
     if not told.resource.startswith(_KIND) or not session or not told.workspace:
         raise refused("it is of no session")
     fresh = told.expires.ToDatetime(now.tzinfo) > now
-    return Driver(session, told.workspace, told.epoch, who.uri, fresh)
+    return Driver(session, told.workspace, told.epoch, who.uri, fresh, told.agent)
 
 
 def refused(why: str) -> CarpalError:

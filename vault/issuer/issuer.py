@@ -8,7 +8,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from carpal.errors import CarpalError, invalid, refuse
 from carpal.status import Reason
-from vault.credentials.rules import url_form
+from vault.guard.errors import BadTarget
+from vault.guard.targets import Target
 from vault.issuer.keys import Keys, key, read, written
 from vault.safe import Safe
 from vault.seal.envelope import Place, policy_hash
@@ -92,9 +93,13 @@ def _held(safe: Safe) -> Keys | None:
 
 
 def _url(text: str) -> str:
-    url = url_form(text, "URL").removesuffix("/")
+    try:
+        target = Target.parse(text)
+    except BadTarget as wrong:
+        raise invalid("URL", f"must be a plain https URL ({wrong.fields['part']})") from None
+    url = f"https://{target.authority}{target.path}".removesuffix("/")
     if "?" in url or url.endswith("/") or len(url) > _URL_MAX:
-        raise invalid("URL", "must be an https URL without a query, whose path has a name at its end")
+        raise invalid("URL", "must be an https URL without a query, and end in one slash at most")
     return url
 
 

@@ -7,7 +7,7 @@ nothing more.
 
 import json
 from base64 import b64decode, b64encode, urlsafe_b64encode
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -29,13 +29,20 @@ Jwk = dict[str, str]
 class Key:
     """One that signs, or will."""
 
-    private: ec.EllipticCurvePrivateKey
+    der: bytes = field(repr=False)
+    """Its private half, PKCS #8."""
     jwk: Jwk
 
     @property
     def id(self) -> str:
         """Its `kid`: the thumbprint of its public half."""
         return self.jwk["kid"]
+
+    def private(self) -> ec.EllipticCurvePrivateKey:
+        """To sign with."""
+        found = serialization.load_der_private_key(self.der, password=None)
+        assert isinstance(found, ec.EllipticCurvePrivateKey)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,12 @@ def key(private: ec.EllipticCurvePrivateKey) -> Key:
     x, y = (text64(each.to_bytes(32)) for each in (numbers.x, numbers.y))
     named = {"crv": "P-256", "kty": "EC", "x": x, "y": y}
     found = sha256(json.dumps(named, separators=(",", ":")).encode()).digest()
-    return Key(private, {**named, "alg": "ES256", "use": "sig", "kid": text64(found)})
+    der = private.private_bytes(
+        serialization.Encoding.DER,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return Key(der, {**named, "alg": "ES256", "use": "sig", "kid": text64(found)})
 
 
 def text64(data: bytes) -> str:
@@ -88,8 +100,8 @@ def written(keys: Keys) -> bytes:
     """As it is sealed."""
     told: dict[str, Any] = {
         "url": keys.url,
-        "signing": _private(keys.signing),
-        "next": _private(keys.next),
+        "signing": (b64encode(keys.signing.der).decode(), keys.signing.jwk),
+        "next": (b64encode(keys.next.der).decode(), keys.next.jwk),
         "published": keys.published,
         "old": keys.old,
     }
@@ -108,16 +120,5 @@ def read(sealed: bytes) -> Keys:
     )
 
 
-def _private(each: Key) -> str:
-    der = each.private.private_bytes(
-        serialization.Encoding.DER,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    return b64encode(der).decode()
-
-
-def _key(told: str) -> Key:
-    private = serialization.load_der_private_key(b64decode(told), password=None)
-    assert isinstance(private, ec.EllipticCurvePrivateKey)
-    return key(private)
+def _key(told: tuple[str, Jwk]) -> Key:
+    return Key(b64decode(told[0]), told[1])

@@ -66,8 +66,10 @@ def token(keys: Keys, who: Subject, to: Target, now: int) -> Token:
     claims |= {"session": who.session} if who.session else {}
     head = {"alg": "ES256", "kid": keys.signing.id, "typ": "JWT"}
     said = f"{_segment(head)}.{_segment(claims)}"
-    r, s = decode_dss_signature(keys.signing.private.sign(said.encode(), ec.ECDSA(hashes.SHA256())))
-    return Token(f"{said}.{text64(r.to_bytes(32) + s.to_bytes(32))}".encode(), name, keys.signing.id)
+    der = keys.signing.private().sign(said.encode(), ec.ECDSA(hashes.SHA256()))
+    r, s = decode_dss_signature(der)
+    signature = text64(r.to_bytes(32) + s.to_bytes(32))
+    return Token(f"{said}.{signature}".encode(), name, keys.signing.id)
 
 
 def _segment(told: dict[str, Any]) -> str:

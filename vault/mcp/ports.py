@@ -27,6 +27,11 @@ class Grant(Protocol):
     def workspace(self) -> str: ...
 
     @property
+    def agent(self) -> str:
+        """The session's, by sessiond's word; empty when it has none."""
+        ...
+
+    @property
     def credentials(self) -> Sequence[str]:
         """Ids, in order: the first that fits a server is used with it."""
         ...

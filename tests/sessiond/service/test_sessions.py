@@ -200,7 +200,9 @@ async def test_a_ticket_says_the_agent_that_an_operator_made_the_session_with(
     made = {"sesn_1": fixer, "sesn_2": b"[1]", "sesn_3": b'{"agent":{"name":7}}'}
     for session_id, data in made.items():
         first = event(f"{session_id}-1", "session.updated", data)
-        await ask(ada, "CreateSession", pb.CreateSessionRequest(session_id=session_id, events=[first]))
+        await ask(
+            ada, "CreateSession", pb.CreateSessionRequest(session_id=session_id, events=[first])
+        )
     its_own = event("sesn_4-1", "session.updated", fixer)
     await ask(
         brain,

@@ -59,6 +59,8 @@ class Granted:
     workspace: str = "default"
     credentials: tuple[str, ...] = ("c1",)
     vaults: tuple[str, ...] = ()
+    session: str = "s1"
+    agent: str = ""
 
 
 async def used(

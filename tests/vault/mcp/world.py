@@ -58,6 +58,7 @@ class AGrant:
     servers: dict[str, ServerPolicy]
     audience: str = "mcp"
     workspace: str = "default"
+    agent: str = ""
     credentials: tuple[str, ...] = ()
     vaults: tuple[str, ...] = ()
     revoked: asyncio.Event = field(default_factory=asyncio.Event)

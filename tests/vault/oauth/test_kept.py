@@ -34,6 +34,8 @@ class Granted:
     workspace = "default"
     credentials = ("linear",)
     vaults: tuple[str, ...] = ()
+    session = "s1"
+    agent = ""
 
 
 class Vault:
