@@ -104,6 +104,10 @@ class Daemon:
         """Held from a hello to its welcome. Of two on their way at once the later would not know
         of the link that the earlier got, as a copy of this machine would not."""
         self._succeeded = asyncio.Event()
+        self._refreshes = 0
+        """How often `refresh` was asked."""
+        self._later: set[asyncio.Task[None]] = set()
+        """Refreshes that a link told too little was made to wait for."""
         self._stopping = False
 
     async def run(self) -> None:
@@ -117,9 +121,10 @@ class Daemon:
                 if not self._stopping and not asked_to_leave:
                     await self._rest(self._backoff.next())
         finally:
-            for task in self._tasks:
+            left = (*self._tasks, *self._later)
+            for task in left:
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*left, return_exceptions=True)
 
     def _start(
         self, address: str, shown: Shown, welcomed: asyncio.Event | None = None
@@ -191,11 +196,21 @@ class Daemon:
     async def refresh(self, shown: Shown) -> None:
         """As `relink`, unless the link there is was made with `shown`, and told of these types.
 
-        Where there is none, the next one is.
+        Where there is none, the next one is; one that is on its way is followed by another, if it
+        said hello with what was so before.
         """
+        self._refreshes += 1
         now = self._as(shown.load_valid())
         if self._linked_as is not None and self._linked_as != now:
             await self.relink(shown)
+
+    async def _refresh_later(self) -> None:
+        async with self._succeeding:
+            pass  # whoever renews shows the new identity once this is free
+        try:
+            await self.refresh(self._shown())
+        except (CarpalError, OSError) as error:
+            log.error("not reloaded, what there was stays", extra={"why": str(error)})
 
     def _as(self, me: Loaded) -> "_As":
         offered = [
@@ -222,7 +237,7 @@ class Daemon:
 
         From its welcome on it is the one that counts. Raises what it failed with.
         """
-
+        refreshes = self._refreshes
         me = shown.load_valid()
         brain: Identity | None = None
 
@@ -239,6 +254,10 @@ class Daemon:
                 welcomed.set()
             if older is not None and older is not link:
                 older.end("a newer link took its place")
+            if refreshes != self._refreshes:
+                task = asyncio.create_task(self._refresh_later())
+                self._later.add(task)
+                task.add_done_callback(self._later.discard)
             return brain
 
         async def on_revocations(rows: Sequence[types_pb2.Revocation]) -> None:

@@ -11,10 +11,12 @@ import pytest
 from carpal.errors import CarpalError
 from carpal.identity import Role
 from hands.local import asking
-from tests.hands.fake_brain import HEARTBEAT, Asked, FakeBrain
+from tests.hands.fake_brain import HEARTBEAT, Asked, FakeBrain, brain
 from tests.hands.local.test_status import ask, until
 from tests.hands.machine import Machine
 from tests.hands.place import PATIENCE
+from tests.hands.place import until as happens
+from tests.hands.test_relink import SlowToWelcome
 from tests.pki import Pki
 
 LONG = "3600"
@@ -167,3 +169,28 @@ async def test_sighup_takes_up_the_owners_policy_and_keeps_it_when_the_file_is_w
                 asked = await one.link()  # its hello says what is offered now
         with pytest.raises(CarpalError, match="types"):
             await asked.provision("h")
+
+
+async def test_a_sighup_between_a_hello_and_its_welcome_is_taken_up_by_a_hello_after_it(
+    machine: Machine, pki: Pki, tmp_path: Path
+) -> None:
+    policy, config = tmp_path / "policy.toml", tmp_path / "hand.toml"
+    policy.write_text("")
+    policy.chmod(0o600)
+    config.write_text(f'policy = "{policy}"\n')
+    log = machine.state / "daemon.log"
+    async with brain(pki, "brain-1", kind=SlowToWelcome) as slow:
+        assert isinstance(slow, SlowToWelcome)
+        machine.dials(slow.address)
+        async with machine.process("--config", str(config)) as child:
+            await happens(lambda: slow.hellos, "no hello came")
+            policy.write_text('types = ["container"]\n')
+            child.process.send_signal(signal.SIGHUP)
+            await happens(lambda: "reloaded" in log.read_text(), "nothing was reloaded")
+            slow.may.set()
+            first, second = await slow.link(), await slow.link()
+            assert "process" in [each.type for each in first.link.hello.types]
+            assert [each.type for each in second.link.hello.types] == ["container"]
+            with pytest.raises(CarpalError, match="types"):
+                await second.provision("h")
+            assert slow.links.empty(), "it dialled again and again"
