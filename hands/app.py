@@ -86,16 +86,18 @@ async def run(
     ready_fd: int | None = None,
     hand_types: Mapping[str, HandType] | None = None,
     reread: Callable[[], HandConfig] | None = None,
+    settings: Path | None = None,
 ) -> None:
     """Serve until `stop` is set; hands and their calls go on after it.
 
     `token` is used when there is no valid identity, or one for another brain. `reread` gives the
-    settings again, on SIGHUP; without it that signal is left alone.
+    settings again, on SIGHUP; without it that signal is left alone. `settings` is their file, if
+    there is one.
     """
     files = HandFiles(config.state_dir)
     policy = PolicyFile(config.policy)
     way = Way(config.proxy)
-    standing = Standing(config.hands_max)
+    standing = Standing(config.hands_max, settings)
     if token is None:
         files.check_enrolled()
     async with AsyncExitStack() as held:

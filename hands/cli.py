@@ -141,7 +141,17 @@ def run(  # noqa: PLR0917 - click passes by name
     settings = read()
     logs.levels(settings.log_level, settings.log_levels)
     token = _token(token_file, settings.state_dir)
-    process.run(lambda stop: app.run(settings, stop, token=token, ready_fd=ready_fd, reread=read))
+    file = (config_file or config.SYSTEM_DIR / "hand.toml").absolute()
+    process.run(
+        lambda stop: app.run(
+            settings,
+            stop,
+            token=token,
+            ready_fd=ready_fd,
+            reread=read,
+            settings=file if file.exists() else None,
+        )
+    )
 
 
 @hand.command()

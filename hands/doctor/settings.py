@@ -9,13 +9,22 @@ from hands import types
 from hands.app import HandConfig
 from hands.doctor.rows import Row, ok, refused, warn
 from hands.doctor.subject import Subject
+from hands.files import HandFiles
+from hands.local import asking
 from hands.owner import policy_file
 from hands.systemd.noted import meant
 
 
 def read(state_dir: Path | None, config_file: Path | None) -> tuple[HandConfig, Row]:
-    """The settings, and how they were had; those of the flags alone when a file is wrong."""
+    """The settings, and how they were had; those of the flags alone when a file is wrong.
+
+    Without a file of the caller's or the service's, a daemon that runs says which it goes by.
+    """
     state_dir, config_file = meant(state_dir, config_file)
+    said = ""
+    if config_file is None and (theirs := _of_who_runs(state_dir)):
+        state_dir, config_file = theirs
+        said = ", by which the daemon goes that runs; for another give --config"
     path = config_file or config.SYSTEM_DIR / "hand.toml"
     flags = {"state_dir": state_dir}
     try:
@@ -25,12 +34,25 @@ def read(state_dir: Path | None, config_file: Path | None) -> tuple[HandConfig, 
     except CarpalError as error:
         return HandConfig(state_dir=config.state_dir(state_dir)), refused("settings", error)
     if not path.exists():
-        return found, ok("settings", f"no {path}: the defaults, variables and flags alone")
+        detail = f"no {path}: the defaults, variables and flags alone"
+        return found, ok("settings", f"{detail}; for a daemon of another file give --config")
     mode = path.stat().st_mode
     if "@" in found.proxy and stat.S_IMODE(mode) & 0o007:
         detail = f"{path} holds a proxy's password, and anyone may read it"
         return found, warn("settings", detail, f"run: chmod 640 {path}")
-    return found, ok("settings", f"read from {path}")
+    return found, ok("settings", f"read from {path}{said}")
+
+
+def _of_who_runs(state_dir: Path | None) -> tuple[Path, Path] | None:
+    """The state folder of the daemon that runs there, and its settings file; None without any."""
+    try:
+        state = config.load(HandConfig, "hand", {"state_dir": state_dir}).state_dir
+        folder = HandFiles(state).folder
+        told = asking.ask(folder) if asking.answers(folder) else {}
+    except CarpalError:  # a row of its own says it
+        return None
+    file = told.get("settings")
+    return (state, Path(file)) if isinstance(file, str) else None
 
 
 def _taken() -> set[str]:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from carpal import __version__
@@ -73,9 +74,11 @@ class LinkStatus:
 class Standing:
     """A daemon from its start on, before it is anybody too."""
 
-    def __init__(self, hands_max: int) -> None:
+    def __init__(self, hands_max: int, settings: Path | None = None) -> None:
+        """`settings` is the file that it goes by, if any."""
         self.link = LinkStatus()
         self.hands_max = hands_max
+        self.settings = settings
         self.counts = Counts()
         self.lag = LoopLag()
         self.started = time.time()
@@ -103,6 +106,7 @@ class Standing:
             "certificate_expires": self._expires(),
             "version": __version__,
             "pid": os.getpid(),
+            "settings": str(self.settings) if self.settings else None,
         }
 
     def certificate_left(self) -> float | None:

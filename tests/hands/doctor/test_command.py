@@ -20,6 +20,7 @@ from hands.commands.doctor import parse_hold
 from hands.journal import Journal
 from tests.command import Command
 from tests.hands.doctor.conftest import Lone, Patient
+from tests.hands.hand_server import Least, serving
 from tests.hands.local.test_status import until as linked
 from tests.pace import SCALE
 
@@ -86,6 +87,28 @@ async def test_a_machine_that_is_linked_makes_it_succeed(tmp_path: Path, patient
     table = PAGE.read_text().partition("| target | what is looked at |")[2].partition("\n\n")[0]
     listed = re.findall(r"`([^`]+)`", " ".join(re.findall(r"^\| (.*?) \|", table, re.MULTILINE)))
     assert said - {"next"} == set(listed) - {"policy names"}, "and on the page"
+
+
+async def test_settings_are_those_that_the_daemon_which_runs_goes_by_and_their_sockets_have_rows(
+    tmp_path: Path, patient: Patient
+) -> None:
+    at, given = tmp_path / "echo.sock", tmp_path / "hand.toml"
+    given.write_text(f'[sockets]\necho = "{at}"\n')
+    command = Command(tmp_path, {"CARPAL_SANDBOX": "off"})
+    look = ("hand", "doctor", "--json", "--state-dir", str(patient.state))
+    async with serving(at, Least()), patient.process("--config", str(given)):
+        await patient.brain.link()
+        await linked(patient, state="linked")
+        rows = rows_of((await command(*look)).stdout)
+        assert rows["settings"]["detail"].startswith(f"read from {given}, by which the daemon goes")
+        assert rows["type echo"]["verdict"] == "ok"
+        other = tmp_path / "other.toml"
+        other.write_text("")
+        rows = rows_of((await command(*look, "--config", str(other))).stdout)
+        assert rows["settings"]["detail"] == f"read from {other}"
+    rows = rows_of((await command(*look)).stdout)
+    assert "type echo" not in rows
+    assert "for a daemon of another file give --config" in rows["settings"]["detail"]
 
 
 @pytest.mark.parametrize("text", ["75", "s", "-1s", "1h", "61m", "7.5s"])
