@@ -25,6 +25,8 @@ from brain.daemons.relay import HandRelay
 from brain.daemons.returned import Returns
 from brain.daemons.unasked import Hearing
 from brain.enrollment import EnrollmentService
+from brain.mcp.grants import Door
+from brain.mcp.proxy import Proxy
 from brain.models.model import Model
 from brain.models.settings import read_providers
 from brain.orchestrator import OrchestratorService
@@ -68,6 +70,8 @@ class BrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     advertise_enroll: str = ""
     sessiond: str = "127.0.0.1:7440"
     vault: str = "127.0.0.1:7443"
+    vault_mcp: str = "127.0.0.1:7444"
+    """The vault's listener for brains, through which sessions reach MCP servers."""
     lease_term: Annotated[float, msgspec.Meta(ge=0.5, le=60)] = 10.0
     """Seconds a session waits at most, when this brain dies, less 2."""
     heartbeat: Annotated[float, msgspec.Meta(ge=0.1, le=15)] = HEARTBEAT
@@ -113,12 +117,12 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
         trust = await stack.enter_async_context(
             following(config.vault, files, kept, changed=renewal.hurry)
         )
-        peers = Peers(files)
-        stack.push_async_callback(peers.close)
+        stack.push_async_callback((peers := Peers(files)).close)
         model = Model(providers, config.provider)
         stack.push_async_callback(model.close)
         if why := await model.why_not():
             log.warning("no model for agents that name no provider", extra={"why": why})
+        proxy = await stack.enter_async_context(Proxy(config.vault_mcp, files))
         keeper = LeaseKeeper(sessions, config.lease_term)
         hub, appender, directory = WatchHub(), Appender(sessions), Directory(sessions)
         planned = PlannedEnds(files.identity, config.link_age)
@@ -166,6 +170,7 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             fleet,
             hub,
             model=model,
+            vault=Door(vault, proxy),
             hand_idle=config.hand_idle,
             sessions_max=config.sessions_max,
         )

@@ -30,6 +30,7 @@ def brain() -> None:
 @click.option("--advertise-enroll", metavar="H:P", help="The same for --enroll-listen.")
 @click.option("--sessiond", metavar="H:P", help="The session service.  [127.0.0.1:7440]")
 @click.option("--vault", metavar="H:P", help="The vault.  [127.0.0.1:7443]")
+@click.option("--vault-mcp", metavar="H:P", help="Its listener for brains.  [127.0.0.1:7444]")
 @click.option("--lease-term", type=float, metavar="SECONDS", help="Term of every lease.  [10]")
 @click.option("--heartbeat", type=float, metavar="SECONDS", help="On links, both ways.  [5]")
 @click.option("--link-age", type=float, metavar="SECONDS", help="How old links get.  [any age]")

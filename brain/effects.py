@@ -98,12 +98,13 @@ class Provision:
 
 @dataclass(frozen=True)
 class Execute:
-    """Run tool calls that are in the log and have no result yet. Result: None.
+    """Run tool calls that are in the log and have no result yet, wherever. Result: None.
 
-    Hands are provisioned at their first use. Each call's outcome, whatever it
-    is, becomes its `agent.tool_result`. Calls that a person must allow wait,
-    the others run meanwhile; when those alone are left, the drive ends, and
-    the harness begins again once they are decided.
+    Hands are provisioned at their first use; calls of MCP servers go through
+    the vault. Each call's outcome, whatever it is, becomes its
+    `agent.tool_result`. Calls that a person must allow wait, the others run
+    meanwhile; when those alone are left, the drive ends, and the harness
+    begins again once they are decided.
     """
 
     call_ids: tuple[str, ...]

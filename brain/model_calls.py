@@ -18,7 +18,7 @@ from brain.session.results import not_run
 from brain.session.watch import WatchHub
 from brain.text import canonical
 from brain.tools import toolsets
-from brain.tools.offered import no_tool, permitted
+from brain.tools.offered import is_server, no_tool, permitted
 from carpal import layers
 from carpal.fault_points import point
 from carpal.ids import new_id
@@ -218,6 +218,8 @@ class ModelCalls:
                 hand, name, permission = permitted(self._driver.transcript, called)
                 data |= {"name": name, "hand": hand, "input": block["input"]}
                 data["evaluated_permission"] = permission
+                if is_server(self._driver.transcript, hand):
+                    data["mcp_server_name"] = hand
                 events.append(New("agent.tool_use", data, id=call_id))
                 missing = no_tool(self._driver.transcript, called)
                 if wrong := _why_not_run(reply, block):

@@ -4,6 +4,8 @@ The agent says it, by tool, as the model is told it:
 
     permissions: {default: always_allow, tools: {bash: always_ask, "web__*": always_ask}}
 
+Where it says nothing, a hand's tool needs nobody, and an MCP server's a person.
+
 A call that needs a person waits: it is sent to no hand, and the session goes
 idle with `requires_action`. A `user.tool_confirmation` decides it, the first
 one that counts and that an operator appended. It names the call's id, and the
@@ -44,12 +46,13 @@ class Asked(Protocol):
     result: Json | None
 
 
-def evaluate(agent: Json, name: str, hand: str = "") -> Permission:
+def evaluate(agent: Json, name: str, hand: str = "", *, of_server: bool = False) -> Permission:
     """What the agent's permissions say of a tool, by the name it is offered by.
 
     The tool's own name beats a pattern, a pattern those after it, and all of them the default.
     A tool that the agent is not offered is denied. The brain's own read the log, and nothing
-    leaves: they need nobody.
+    leaves: they need nobody. A tool `of_server`, an MCP server's, needs a person unless the agent
+    says otherwise: what it does, it does elsewhere, with somebody's credential.
     """
     if hand == OWN_HAND:
         return "allow"
@@ -59,7 +62,7 @@ def evaluate(agent: Json, name: str, hand: str = "") -> Permission:
     tools = said.get("tools") or {}
     policy = tools.get(name) or next(
         (each for pattern, each in tools.items() if fnmatchcase(name, pattern)),
-        said.get("default") or "always_allow",
+        said.get("default") or ("always_ask" if of_server else "always_allow"),
     )
     return "allow" if policy == "always_allow" else "ask"
 

@@ -33,6 +33,8 @@ from brain.hands.calls import Calls
 from brain.hands.placement import Placement
 from brain.hands.provision import PATIENCE
 from brain.hands.saves import Saves
+from brain.mcp.grants import Door
+from brain.mcp.session_servers import SessionServers
 from brain.model_calls import ModelCalls
 from brain.models.model import Model
 from brain.restraint import Restraint
@@ -66,12 +68,21 @@ class Done:
 class Runner:
     """Drives one session until its harness finishes."""
 
-    def __init__(self, driver: Driver, fleet: Fleet, hub: WatchHub, model: Model) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        fleet: Fleet,
+        hub: WatchHub,
+        model: Model,
+        vault: Door | None = None,
+    ) -> None:
+        """Without a `vault` no MCP server is reached."""
         self._driver = driver
         self._fleet = fleet
         self._hub = hub
         self._model = model
-        self._calls = Calls(driver, fleet, hub)
+        self._servers = SessionServers(driver, vault)
+        self._calls = Calls(driver, fleet, hub, self._servers)
         self._underway = asyncio.Event()
         """The first thing that was waited for goes on."""
         self._saves = Saves(driver, fleet)
@@ -94,10 +105,14 @@ class Runner:
             logged_agent(transcript.agent, transcript.hand_specs)
         except Mistake as mistake:
             return await self._without_agent(mistake)
-        async with asyncio.TaskGroup() as group:
-            claiming = group.create_task(self._look_after())
+        async with self._servers, asyncio.TaskGroup() as group:
+            beside = [
+                group.create_task(self._look_after()),
+                group.create_task(self._servers.keep()),
+            ]
             done = await self._loop(transcript)
-            claiming.cancel()
+            for task in beside:
+                task.cancel()
         return done
 
     async def _look_after(self) -> None:
@@ -275,10 +290,12 @@ class Runner:
         for name, spec in transcript.hand_specs.items():
             what = [spec["type"], spec.get("placement"), name in transcript.tools]
             alike.setdefault(json.dumps(what, sort_keys=True), []).append(name)
-        told = await asyncio.gather(*(self._offer(transcript, names) for names in alike.values()))
+        offers = (self._offer(transcript, names) for names in alike.values())
+        told, of_servers = await asyncio.gather(asyncio.gather(*offers), self._servers.learn())
         news = {name: event for each in told for name, event in each.items()}
         named = [(name, news[name]) for name in transcript.hand_specs if name in news]
         events = [event for _, event in named if event is not None]
+        events += of_servers
         return events, [name for name, event in named if event is None]
 
     async def _offer(self, transcript: Transcript, names: list[str]) -> dict[str, New | None]:

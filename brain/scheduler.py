@@ -14,9 +14,10 @@ from typing import Any
 
 from brain.daemons.fleet import Fleet
 from brain.hands.housekeeping import idle_hands
+from brain.mcp.grants import Door
 from brain.models.model import Model
 from brain.runner import Runner
-from brain.session.driver import Driver
+from brain.session.driver import Anew, Driver
 from brain.session.folds import Folds
 from brain.session.leases import Lease, LeaseKeeper, Log
 from brain.session.log import Appender
@@ -54,9 +55,10 @@ class Scheduler:
         *,
         model: Model,
         hand_idle: float,
+        vault: Door | None = None,
         sessions_max: int = 2_000,
     ) -> None:
-        """`hand_idle`: seconds an idle session keeps its hands.
+        """`hand_idle`: seconds an idle session keeps its hands. Without a `vault`, no MCP servers.
 
         `sessions_max`: how many are driven at once; more wait until one of them is idle.
         """
@@ -66,6 +68,7 @@ class Scheduler:
         self._fleet = fleet
         self._hub = hub
         self._model = model
+        self._vault = vault
         self._hand_idle = hand_idle
         self._driving: dict[str, asyncio.Task[None]] = {}
         self._folds = Folds()
@@ -151,6 +154,10 @@ class Scheduler:
                 await self._keeper.release(lease, processed=info.processed, wake_in=0.0)
                 raise
             except BaseException as raised:  # noqa: BLE001 - the top of a drive: it ends in the log
+                if _is_anew(raised):
+                    # No failure: it goes on at once, with another lease.
+                    await self._keeper.release(lease, processed=info.processed, wake_in=0.0)
+                    return
                 await self._failed(lease, info, only_error(raised))
             else:
                 self._folds.keep(session_id, driver.fold)
@@ -207,9 +214,15 @@ class Scheduler:
             raise refuse(
                 Reason.NOT_BUILT, f"the log has events this brain must know and does not: {kinds}"
             )
-        done = await Runner(driver, self._fleet, self._hub, self._model).run()
+        done = await Runner(driver, self._fleet, self._hub, self._model, self._vault).run()
         wake_in = await idle_hands(driver, self._fleet, self._hand_idle)
         return done.processed, wake_in
+
+
+def _is_anew(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_anew, error.exceptions))
+    return isinstance(error, Anew)
 
 
 def failed_by(error: BaseException) -> tuple[str, str]:

@@ -4,6 +4,7 @@ The same wherever it stands: in a person's file, in a document of sessiond, and
 in the first event of a session. The reference is docs/agents.md.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -25,6 +26,7 @@ MAX_TOKENS = 8192
 OWN_HAND = "brain"
 """Name of the hand whose tools are the brain's own: no agent may name one so."""
 HANDS_MAX = 64
+SERVERS_MAX, VAULTS_MAX = 20, 50
 ORPHAN_DEADLINE_MAX = 30 * 24 * 3600
 
 Text = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -34,6 +36,7 @@ Tool = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_*?-]{1,128}\Z")]
 Count = Annotated[int, Meta(ge=1, le=2**53)]
 Kind = Annotated[str, Meta(pattern=r"^[a-z0-9._-]{1,64}\Z")]
 """Of what a hand says unasked."""
+Url = Annotated[str, Meta(min_length=1, max_length=2048)]
 Policy = Literal["always_allow", "always_ask"]
 
 
@@ -92,9 +95,18 @@ class Tools(Struct, forbid_unknown_fields=True, omit_defaults=True):
 class Permissions(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Which calls a person must allow."""
 
-    default: Policy = "always_allow"
+    default: Policy | UnsetType = UNSET
+    """Of what `tools` does not name; not said: hands' tools need nobody, MCP servers' a person."""
     tools: dict[Tool, Policy] = {}
     """A name beats a pattern, and a pattern those after it."""
+
+
+class McpServer(Struct, forbid_unknown_fields=True):
+    """A remote MCP server, reached through the vault."""
+
+    name: Name
+    """Its tools are `NAME__TOOL` to the model."""
+    url: Url
 
 
 class Limits(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -131,6 +143,10 @@ class Agent(Struct, forbid_unknown_fields=True):
     tools: Tools | UnsetType = UNSET
     hands: dict[Name, HandPlan] = {}
     """The first one is the default one."""
+    mcp_servers: Annotated[list[McpServer], Meta(max_length=SERVERS_MAX)] | UnsetType = UNSET
+    vault_ids: Annotated[list[Name], Meta(max_length=VAULTS_MAX)] | UnsetType = UNSET
+    """Vaults whose credentials its MCP servers are used with: the first that has one for a server
+    gives it."""
     context: Context | UnsetType = UNSET
     permissions: Permissions | UnsetType = UNSET
     limits: Limits | UnsetType = UNSET
@@ -154,7 +170,9 @@ def logged_agent(agent: Json, hands: Iterable[str] = ()) -> Agent:
     if not isinstance(known.get("model"), str):
         raise Mistake("is missing, or no text: the model to ask", key="model")
     _check_names(hands)
-    return read_agent(known | {"hands": {}})
+    read = read_agent(known | {"hands": {}})
+    _check_servers(read, hands)
+    return read
 
 
 def session_parts(agent: Agent) -> Json:
@@ -168,6 +186,7 @@ def check(agent: Agent) -> None:
     """What no type says; Mistake names the key."""
     _check_thinking(agent)
     _check_hands(agent.hands)
+    _check_servers(agent, agent.hands)
     if agent.context:
         check_context(agent.context)
     limits = agent.limits or Limits()
@@ -221,6 +240,36 @@ def _check_hands(hands: dict[str, HandPlan]) -> None:
 def _check_names(hands: Iterable[str]) -> None:
     if OWN_HAND in hands:
         raise Mistake("is the brain's own name: choose another", key=f"hands.{OWN_HAND}")
+
+
+def _check_servers(agent: Agent, hands: Iterable[str]) -> None:
+    names = {OWN_HAND, *hands}
+    for index, server in enumerate(agent.mcp_servers or ()):
+        key = f"mcp_servers[{index}]"
+        if server.name in names:
+            raise Mistake(
+                f"is {server.name!r}, which is a hand's name, or another server's: their tools "
+                "would have one name",
+                key=f"{key}.name",
+            )
+        names.add(server.name)
+        if problem := _no_url(server.url):
+            raise Mistake(problem, key=f"{key}.url")
+    vaults = agent.vault_ids or []
+    if len(set(vaults)) < len(vaults):
+        raise Mistake("names a vault twice", key="vault_ids")
+
+
+def _no_url(url: str) -> str:
+    """Why a server cannot be there; empty when it may be. The vault looks at it more closely."""
+    if not url.startswith("https://"):
+        return "must begin with https://: a credential is sent there"
+    if not re.fullmatch(r"[\x21-\x7e]+", url):
+        return "must be visible ASCII without spaces"
+    host = re.split(r"[/?#]", url.removeprefix("https://"), maxsplit=1)[0]
+    if not host or "@" in host:
+        return "must name a host, and no user: credentials are the vault's"
+    return ""
 
 
 def _after_field(message: str) -> str:

@@ -237,6 +237,7 @@ class Dev:
             name, "brain", "run", "--name", name,
             "--listen", at[name], "--enroll-listen", at[f"{name}-enroll"],
             "--sessiond", at["sessiond"], "--vault", at["vault"],
+            "--vault-mcp", at["vault-mcp"],
             *(() if term is None else ("--lease-term", str(term))),
             environ=environ, held=True,
         )  # fmt: skip

@@ -36,9 +36,17 @@ OUTCOME_UNKNOWN = "outcome_unknown"
 REPLY_CUT = "reply_cut"
 HAND_UNKNOWN = "hand_unknown"
 DRIVER_LOST = "driver_lost"
+MCP_NO_TOOL = "mcp_no_tool"
+MCP_TOOL_CHANGED = "mcp_tool_changed"
+MCP_BUSY = "mcp_busy"
+MCP_UNREACHABLE = "mcp_unreachable"
+MCP_UNAUTHENTICATED = "mcp_unauthenticated"
+MCP_UNANSWERED = "mcp_unanswered"
+MCP_REFUSED = "mcp_refused"
 CAUSES = frozenset({
     OUT_OF_REACH, MACHINE_CHANGED, SUPERVISOR_ENDED, OUT_OF_MEMORY, OUTPUT_FREED,
-    OUTCOME_UNKNOWN, REPLY_CUT, HAND_UNKNOWN, DRIVER_LOST,
+    OUTCOME_UNKNOWN, REPLY_CUT, HAND_UNKNOWN, DRIVER_LOST, MCP_NO_TOOL, MCP_TOOL_CHANGED,
+    MCP_BUSY, MCP_UNREACHABLE, MCP_UNAUTHENTICATED, MCP_UNANSWERED, MCP_REFUSED,
 })  # fmt: skip
 """What a `cause` may be that is no `Reason`: docs/reference/events.md says what each means."""
 

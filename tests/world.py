@@ -152,6 +152,8 @@ class World:
             self.running["sessiond"].facts["address"],
             "--vault",
             self.running["vault"].facts["address"],
+            "--vault-mcp",
+            self.running["vault"].facts["mcp"],
             "--lease-term",
             str(self.term),
         )

@@ -17,6 +17,7 @@ from brain.hands.call_on_hand import CallOnHand
 from brain.hands.hand_line import HAND_IS_GONE, HandLine
 from brain.hands.late import hear_late, to_hear
 from brain.hands.provision import Provisioner
+from brain.mcp.session_servers import SessionServers
 from brain.permissions import denial, undecided
 from brain.session.driver import Driver
 from brain.session.entries import Call, Hand, New
@@ -43,8 +44,11 @@ the drive is over."""
 class Calls:
     """The open calls of one driven session."""
 
-    def __init__(self, driver: Driver, fleet: Fleet, hub: WatchHub) -> None:
+    def __init__(
+        self, driver: Driver, fleet: Fleet, hub: WatchHub, servers: SessionServers | None = None
+    ) -> None:
         self._driver = driver
+        self._servers = servers or SessionServers(driver, None)
         self._fleet = fleet
         self._hub = hub
         self._provisioner = Provisioner(driver, fleet, hub)
@@ -168,6 +172,9 @@ class Calls:
             return
         if undecided(call):
             await self._append(settled(call, "cancelled", "interrupted before a person decided"))
+            return
+        if call.server:
+            await self._servers.settle(call)
             return
         hand = self._driver.transcript.hand_of(call) or await self._provision(call)
         if hand is None:

@@ -33,6 +33,10 @@ _PASSES = {Reason.STORE_FULL, Reason.CERTIFICATE_EXPIRED}
 """Refusals that waiting ends: somebody frees disk space, and a certificate has a successor."""
 
 
+class Anew(Exception):
+    """This drive ends, for the next to begin with a lease of its own."""
+
+
 class Driver:
     """One session, while this brain holds its lease."""
 

@@ -88,9 +88,11 @@ class Call:
     position: int
     name: str
     hand: str
-    """Name of the hand the model chose."""
+    """Name of the hand the model chose, or of the MCP server."""
     input: Json
     request_id: str
+    server: str = ""
+    """Name of the MCP server whose tool it is; empty of a hand's."""
     permission: Permission = "allow"
     decision: Decision | None = None
     """Of a person, where one must allow it."""

@@ -8,6 +8,9 @@ the same event.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from brain.offers import unfit
+from brain.servers import unfit_tool
+
 Json = dict[str, Any]
 
 _KINDS = {
@@ -18,6 +21,12 @@ _KINDS = {
 }
 _NAMES_MAX = 50
 """Names of a kind that the model is told; it is offered all of them."""
+
+
+def fit(told: Json) -> list[Json]:
+    """Of what a hand or an MCP server offers, what the model can be told of."""
+    problem = unfit_tool if told.get("mcp_server_name") else unfit
+    return [tool for tool in told["tools"] if not problem(tool)]
 
 
 def changes(before: Sequence[Json], now: Sequence[Json]) -> dict[str, list[str]]:

@@ -93,6 +93,21 @@ def own(call: Call, outcome: str, text: str) -> New:
     return New("agent.tool_result", _data(call, outcome, text, None) | {"again": True} | failed)
 
 
+def of_server(call: Call, text: str, attachments: list[dict[str, Any]], *, failed: bool) -> New:
+    """The `agent.tool_result` of what an MCP server answered; `failed`: its tool said so itself.
+
+    `attachments`: what it has attached, each `blob, media_type, size, name`.
+    """
+    told = [
+        each
+        | {name: shorten(clean(str(each[name])), _WORDS_MAX) for name in ("media_type", "name")}
+        for each in attachments
+    ]
+    data = _data(call, "error" if failed else "ok", text, None)
+    data |= {"attachments": told} if told else {}
+    return New("agent.tool_result", data | ({"layer": str(Layer.VAULT)} if failed else {}))
+
+
 def gone(
     call: Call, hand: Hand, why: str, *, sent: bool, failed: Failure, given_up: bool = False
 ) -> New:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from brain.budget import Budget, read_amounts
-from brain.offers import unfit
 from brain.permissions import moot, read_decision, read_permission, undecided
 from brain.session import model_kinds as kinds
 from brain.session import own_tools, unasked
@@ -329,7 +328,7 @@ class Transcript:
         before = next(reversed(self.tools.values()), {}).get("tools")
         # Hands of one type have the same, and each is looked at once.
         tools = told["tools"]
-        fit = before if tools == before else [tool for tool in tools if not unfit(tool)]
+        fit = before if tools == before else own_tools.fit(told)
         self.tools[name] = {**told, "tools": fit}
         self.offering = entry.position
 
@@ -394,6 +393,7 @@ class Transcript:
             hand=data.get("hand", ""),
             input=data["input"],
             request_id=data["model_request_start_id"],
+            server=str(data.get("mcp_server_name") or ""),
             permission=read_permission(data.get("evaluated_permission")),
         )
         self._add_block(entry)

@@ -1,9 +1,10 @@
 """Which tools the model is offered, and which hand a tool name means. Pure.
 
 The default hand's tools keep their own names; another hand's are
-`<hand>__<tool>`, so every name says where it runs. Of very many only the
-default hand's are offered, and a search for the others; what it found is
-offered from then on, at the end, so that what stands before stays as it was.
+`<hand>__<tool>`, and an MCP server's `<server>__<tool>`, so every name says where
+it runs. Of very many only the default hand's are offered, and a search for the
+others; what it found is offered from then on, at the end, so that what stands
+before stays as it was.
 """
 
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from brain.offers import forbidden_of, tools_of
 from brain.permissions import Permission, evaluate, is_offered
+from brain.servers import servers
 from brain.session.transcript import Transcript
 from brain.tools import own as own_tools
 from brain.tools import toolsets
@@ -106,7 +108,7 @@ def meant(transcript: Transcript, name: str) -> tuple[str, str]:
         hand, told = known[name]
         return hand, str(told["name"])
     hand, separator, tool = name.partition("__")
-    if separator and (hand in transcript.hand_specs or hand == OWN_HAND):
+    if separator and (hand in places(transcript) or hand == OWN_HAND):
         return hand, tool
     return transcript.default_hand, name
 
@@ -118,7 +120,24 @@ def permitted(transcript: Transcript, name: str) -> tuple[str, str, Permission]:
     writing a tool's name is a way around them.
     """
     hand, tool = meant(transcript, name)
-    return hand, tool, evaluate(transcript.agent, tool_name(transcript, hand, tool), hand)
+    by_name = tool_name(transcript, hand, tool)
+    told = evaluate(transcript.agent, by_name, hand, of_server=is_server(transcript, hand))
+    if told == "allow" and tool in transcript.tools.get(hand, {}).get("changed", ()):
+        # The server says something else of it than when the session first saw it: whoever allowed
+        # it, allowed another.
+        told = "ask"
+    return hand, tool, told
+
+
+def places(transcript: Transcript) -> list[str]:
+    """What has tools: hands, then MCP servers, by name."""
+    hands = transcript.hand_specs
+    return [*hands, *(name for name in servers(transcript.agent) if name not in hands)]
+
+
+def is_server(transcript: Transcript, name: str) -> bool:
+    """Whether the agent has an MCP server by this name, and no hand."""
+    return name not in transcript.hand_specs and name in servers(transcript.agent)
 
 
 def no_tool(transcript: Transcript, name: str) -> tuple[str, Reason] | None:
@@ -147,7 +166,7 @@ def unknown_names(transcript: Transcript) -> list[str]:
 
     One that is misspelled protects nothing. Not patterns, and not what was told before.
     """
-    if transcript.hand_specs.keys() - transcript.tools.keys():
+    if set(places(transcript)) - transcript.tools.keys():
         return []
     agent = transcript.agent
     said = [*((agent.get("permissions") or {}).get("tools") or ())]
@@ -162,6 +181,8 @@ def unknown_names(transcript: Transcript) -> list[str]:
 
 def _told(transcript: Transcript, name: str, hand: str, tool: Json) -> Json:
     where = "" if hand == transcript.default_hand else f"On hand {hand!r}: "
+    if is_server(transcript, hand):
+        where = f"Of MCP server {hand!r}: "
     return {
         "name": name,
         "description": where + tool["description"],
@@ -187,9 +208,9 @@ def _named(transcript: Transcript) -> dict[str, tuple[str, Json]]:
     default = transcript.default_hand
     # Names that are another hand's to give: a default hand that lists tools of its own could else
     # take the other's calls, and what its permissions allow.
-    others = tuple(f"{hand}__" for hand in transcript.hand_specs if hand != default)
+    others = tuple(f"{hand}__" for hand in places(transcript) if hand != default)
     named: dict[str, tuple[str, Json]] = {}
-    for hand in transcript.hand_specs:
+    for hand in places(transcript):
         for tool in transcript.tools.get(hand, {}).get("tools", ()):
             name = tool_name(transcript, hand, tool["name"])
             if hand == default and name.startswith(others):

@@ -25,6 +25,8 @@ _NAMES_MAX = 20
 _TRIES = re.compile(r"(\d{1,3}) tries")
 _NOT_REACHED = "APIConnectionError"
 """How the log's words begin of a service to which no connection came about."""
+_RAN = ("out_of_memory", "output_freed", "mcp_refused")
+"""Causes of an error of a call that ran, or may have."""
 _ENDED = {
     "interrupted": "was interrupted, and may have partly happened",
     "lost": "was lost with its hand",
@@ -200,6 +202,10 @@ def _of_error(fact: Fact) -> Finding | None:
         words, step = ERRORS[kind]
         return Finding(kind, words, layer, fact.time, next=step, wrong=wrong)
     words, step = cause_words(error.get("cause"))
+    if kind.startswith("mcp_"):
+        server = plain(fact.data.get("mcp_server_name"))
+        text = f"What MCP server {server} offers was not learned at {when(fact.time)}: {words}."
+        return Finding("mcp_unavailable", text, layer, fact.time, next=step)
     if kind == "hand_unavailable_error":
         hand = plain(fact.data.get("hand"))
         text = f"What hand {hand} offers could not be learned at {when(fact.time)}: {words}."
@@ -211,14 +217,15 @@ def _of_error(fact: Fact) -> Finding | None:
 
 
 def _of_calls(told: Story) -> Iterator[Finding]:
-    plainly = 0
+    plainly: list[str | None] = []
     rows: list[Finding] = []
     for call, result in told.results:
         outcome, cause = plain(result.data.get("outcome")), result.data.get("cause")
         if outcome == "error" and cause is None:
-            plainly += 1  # the tool ran and said so: that is the model's to deal with
+            # The tool ran and said so: that is the model's to deal with.
+            plainly.append(_layer(result.data))
             continue
-        ended = "failed" if outcome == "error" and cause == "out_of_memory" else _ENDED.get(
+        ended = "failed" if outcome == "error" and cause in _RAN else _ENDED.get(
             outcome, f"ended as {outcome}"
         )  # fmt: skip
         words, step = cause_words(cause) if cause else ("", None)
@@ -232,9 +239,9 @@ def _of_calls(told: Story) -> Iterator[Finding]:
     if len(rows) > _ROWS_MAX:
         yield Finding("calls", f"{len(rows) - _ROWS_MAX} calls before those failed too.")
     if plainly:
-        calls = "1 call" if plainly == 1 else f"{plainly} calls"
+        calls = "1 call" if len(plainly) == 1 else f"{len(plainly)} calls"
         text = f"{calls} ran and ended in an error of the tool itself; the model was told."
-        yield Finding("tool_errors", text, "hand")
+        yield Finding("tool_errors", text, plainly[0] if len(set(plainly)) == 1 else None)
     if told.late:
         text = f"Of {told.late} calls the true end became known later; the model was told."
         yield Finding("late_results", text)
@@ -278,7 +285,10 @@ def _layer(data: dict[str, object]) -> str | None:
 
 
 def _tool(call: Fact) -> str:
-    return f"{plain(call.data.get('name'))} on hand {plain(call.data.get('hand'))}"
+    name, server = plain(call.data.get("name")), call.data.get("mcp_server_name")
+    if isinstance(server, str):
+        return f"{name} of MCP server {plain(server)}"
+    return f"{name} on hand {plain(call.data.get('hand'))}"
 
 
 def _name(fact: Fact) -> str:

@@ -203,6 +203,40 @@ _CAUSES: dict[str, tuple[str, str]] = {
         "the agent's harness is at fault",
         "correct the harness, or have the agent name another",
     ),
+    layers.MCP_NO_TOOL: (
+        "the server has no such tool now",
+        "nothing: the model is told what the server has",
+    ),
+    layers.MCP_TOOL_CHANGED: (
+        "the server describes the tool otherwise than when the session first saw it",
+        "nothing now: the next call of it waits for a person",
+    ),
+    layers.MCP_BUSY: (
+        "too many calls went on at the vault",
+        "nothing, if it passes; else let fewer sessions call the server at a time",
+    ),
+    layers.MCP_UNREACHABLE: (
+        "the vault does not reach the server",
+        "see whether the server is up and the agent's `url` is right, and read `carpal vault audit "
+        "show`",
+    ),
+    layers.MCP_UNAUTHENTICATED: (
+        "the server does not take the credential, or there is none for it",
+        "look at it with `carpal vault credential list` and `validate`: it must be for the very "
+        "URL of the server, in a vault that the agent's `vault_ids` name",
+    ),
+    layers.MCP_UNANSWERED: (
+        "the server did not answer as it should, or nobody knows what became of the call",
+        "see at the server whether it was done: the vault does not send it again",
+    ),
+    layers.MCP_REFUSED: (
+        "the server refused",
+        "read `carpal vault audit show`: the vault notes why",
+    ),
+    str(Reason.GRANT_REFUSED): (
+        "the vault did not take the session's grant",
+        "read `carpal vault audit show`: the vault notes why",
+    ),
     str(Reason.VAULT_UNAVAILABLE): ("the vault did not answer", "bring the vault back"),
 }
 

@@ -216,6 +216,11 @@ TABLE: list[tuple[str, Callable[[Case], None], Layer | None, str, bool]] = [
         Layer.HARNESS, "A person's word was passed over", False,
     ),
     (
+        "mcp_unavailable",
+        error("mcp_connection_failed_error", layer="vault", cause="mcp_unreachable"),
+        Layer.VAULT, "offers was not learned at", False,
+    ),
+    (
         "hand_unavailable",
         error("hand_unavailable_error", layer="daemon", cause="DAEMON_NOT_FOUND"), Layer.DAEMON,
         "What hand shell offers could not be learned", False,
