@@ -10,6 +10,8 @@ from hands.api import Context, ToolError
 from hands.browser.chromium import Error
 from hands.browser.tabs import Tab
 
+_AGAIN = 3
+"""Of one call: a page that answers does these once or twice."""
 MAY = "it may have partly happened"
 
 
@@ -23,11 +25,27 @@ class Act:
     context: Context
     so_far: str = ""
     """How much of it was done, for when it ends in the middle; empty where nobody counts."""
+    went: int = 0
+    showed: int = 0
+    """What its tab had counted of these before."""
 
     @property
     def may(self) -> str:
         """What is said of one that ended in the middle."""
         return self.so_far or MAY
+
+    @property
+    def silent(self) -> str:
+        """What its page does, which answered nothing."""
+        went, showed = self.tab.went - self.went, self.tab.showed - self.showed
+        does = []
+        if went >= _AGAIN:
+            does.append(f"goes elsewhere or reloads again and again, {went} times in this call")
+        if showed >= _AGAIN:
+            does.append(f"shows dialogs again and again, {showed} in this call")
+        return " and ".join(does) or (
+            "does not answer: its scripts run without end, or leave it no time"
+        )
 
     def point(self, target: Mapping[str, Any]) -> tuple[int, int]:
         """The pixels of a target that is a point. Raises ToolError."""

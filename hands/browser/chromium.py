@@ -39,6 +39,11 @@ _ARGUMENTS = (
     "--disable-gpu",  # there is none inside; to look for one takes a tenth of the start
     "--disable-auto-reload",  # of a page that failed: it would cut off where one goes next
 )
+_NOT_THESE = (
+    # What a page may do without end, as to change its address, is slowed by the browser itself.
+    "--disable-ipc-flooding-protection",
+)
+_OOM = Path("/proc/self/oom_score_adj")
 __all__ = [
     "BrowserContext",
     "CDPSession",
@@ -54,6 +59,12 @@ __all__ = [
     "Request",
     "Response",
 ]
+
+
+def _last_of_all() -> None:
+    """When memory is short a page goes first, and not what all pages need: as Chromium has it."""
+    with contextlib.suppress(OSError):  # then the kernel chooses by size
+        _OOM.write_text("0")
 
 
 class Chromium:
@@ -80,6 +91,7 @@ class Chromium:
         `downloads` is a folder to which files come, each under its id.
         """
         async with asyncio.timeout(START_LIMIT):
+            _last_of_all()
             self._playwright = await async_playwright().start()
             self._follow_driver()
             self._context = await self._playwright.chromium.launch_persistent_context(
@@ -92,6 +104,7 @@ class Chromium:
                     f"--proxy-server={proxy}",
                     "--proxy-bypass-list=<-loopback>",  # what is loopback here is nobody's
                 ],
+                ignore_default_args=list(_NOT_THESE),
                 viewport={"width": viewport["width"], "height": viewport["height"]},
                 accept_downloads=True,
                 downloads_path=downloads,
@@ -104,6 +117,16 @@ class Chromium:
                 self._session = await self._context.browser.new_browser_cdp_session()
         self._context.on("close", lambda _: self._closed())
         return self._context
+
+    async def ask(self) -> None:
+        """Anything that needs no page. Raises Error."""
+        if self._session:
+            await self._session.send("Browser.getVersion")
+
+    async def close_target(self, name: str) -> None:
+        """Close the page of that id. Raises Error."""
+        if self._session:
+            await self._session.send("Target.closeTarget", {"targetId": name})
 
     async def cancel_download(self, name: str) -> None:
         """Stop the one of that id; nothing where it is over."""

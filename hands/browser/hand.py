@@ -17,6 +17,7 @@ from hands.browser.act import Act
 from hands.browser.acting import DO
 from hands.browser.chromium import Chromium, Error, PageTimeout
 from hands.browser.downloads import Downloads
+from hands.browser.guard import Guard
 from hands.browser.members import (
     ACTING,
     MEMBERS,
@@ -34,6 +35,10 @@ from hands.plugins.hosted import Hosted
 PROXY = "http://127.0.0.1:3128"
 """The relay's, which every hand in a sandbox has."""
 
+_FLOODED = (
+    "was ended: pages sent the browser more than it could take in, as messages, addresses or "
+    "frames without end, and this was the busiest"
+)
 _ENDED = "the browser ended: its tabs are gone"
 
 
@@ -56,13 +61,20 @@ class Browser(Hosted):
         self._tabs = Tabs(
             opened,
             accept=config.get("dialogs") == "accept",
+            watch_console="read_console" in self._allowed,
             watch_network="read_network" in self._allowed,
             download=self._downloads.begun,
         )
         self._calls = 0
         self._news: list[str] = []
         """Lines for the next answer that has room for any."""
-        self._watching = asyncio.create_task(self._watch())
+        self._guard = Guard(self._chromium.ask)
+        self._tabs.ended = self._guard.ended
+        self._tabs.close_target = self._chromium.close_target
+        self._watching = [
+            asyncio.create_task(self._watch()),
+            asyncio.create_task(self._guard.watch()),
+        ]
         wide, high = self._viewport["width"], self._viewport["height"]
         off = sorted(OFF - self._allowed)
         return (
@@ -104,7 +116,9 @@ class Browser(Hosted):
     async def release(self) -> None:
         """End it."""
         if hasattr(self, "_watching"):
-            self._watching.cancel()
+            for each in self._watching:
+                each.cancel()
+            await asyncio.wait(self._watching)
         if hasattr(self, "_chromium"):
             await self._chromium.stop()
 
@@ -163,7 +177,7 @@ class Browser(Hosted):
         """What it answers. Raises ToolError, for whatever a page did."""
         if tab.crashed.is_set():
             raise ToolError(await self._over(tab, "crashed"))
-        act = Act(tab, given, self._viewport, context)
+        act = Act(tab, given, self._viewport, context, went=tab.went, showed=tab.showed)
         try:
             if member.name in TAB_MEMBERS:
                 await self._of_tabs(member.name, tab)
@@ -171,7 +185,7 @@ class Browser(Hosted):
             said = await DO[member.name](act)
             return said if said is not None else acknowledged(member, given)
         except PageTimeout as error:
-            raise ToolError(_also(member, act, await self._slow(member, tab, error))) from error
+            raise ToolError(_also(member, act, await self._slow(member, act, error))) from error
         except Error as error:
             raise ToolError(_also(member, act, await self._failed(tab, error))) from error
         except asyncio.CancelledError:
@@ -188,15 +202,26 @@ class Browser(Hosted):
             self._tabs.active = tab.tab_id
             async with bounded():
                 await tab.page.bring_to_front()
-        elif name == "close_tab" and not await self._tabs.close(tab):
+        elif name == "close_tab" and not await self._closed(tab):
             raise HandLost("a page hangs, and its tab cannot be closed")
 
-    async def _slow(self, member: Member, tab: Tab, error: Error) -> str:
+    async def _closed(self, tab: Tab) -> bool:
+        """Close it, also when the way to it is full of what a page sends; whether it is."""
+        if await self._tabs.close(tab):
+            return True
+        self._guard.end_busiest()
+        return await self._guard.settled() and await self._tabs.close(tab)
+
+    async def _slow(self, member: Member, act: Act, error: Error) -> str:
         """What is said of a step that took too long; a page that answers nothing is closed."""
+        tab = act.tab
+        took_in = await self._guard.settled()
         if tab.crashed.is_set():
             return await self._over(tab, "crashed")
+        if not took_in:
+            return f"the browser is busy with what its pages send it: {_reason(error)}; try again"
         if not await answers(tab.page):
-            return await self._over(tab, "does not answer: its scripts run without end")
+            return await self._over(tab, act.silent)
         if member.name == "navigate":
             return "the server did not answer in time; the tab is where it was"
         if member.name == "screenshot":
@@ -214,11 +239,12 @@ class Browser(Hosted):
     async def _over(self, tab: Tab, what: str) -> str:
         """Close a tab that is of no more use. Raises HandLost when even that fails."""
         url = state.one_line(tab.page.url, 200)
-        if not await self._tabs.close(tab):
+        if what == "crashed":
+            what = _FLOODED if tab.flooded else "crashed; it may have needed too much memory"
+        if not await self._closed(tab):
             raise HandLost(f"the page {url} {what}, and its tab cannot be closed")
-        memory = "; it may have needed too much memory" if what == "crashed" else ""
         return (
-            f"the page {url} {what}{memory}. Its tab {tab.tab_id} was closed; the others go on, "
+            f"the page {url} {what}. Its tab {tab.tab_id} was closed; the others go on, "
             f"and {self._tabs.active} is active"
         )
 

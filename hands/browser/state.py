@@ -5,6 +5,7 @@ that shape, which the brain makes of it, and other models read it as it is.
 """
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,16 +46,31 @@ def line(tabs: Sequence[Json], changes: Sequence[Json]) -> str:
     return f"{BEGINS} {text}]"
 
 
-def dialogs(seen: Sequence[tuple[str, str, str]]) -> list[str]:
-    """A line for each dialog a page showed, `(kind, message, what was done)`, of many a number."""
-    told = []
-    for kind, message, done in seen[:_DIALOGS_MAX]:
+class Dialogs:
+    """Those that pages showed since it was told: the first of them, and how many more."""
+
+    def __init__(self) -> None:
+        self._first: list[str] = []
+        self._more: Counter[str] = Counter()
+
+    def add(self, kind: str, message: str, done: str) -> None:
+        """One, and what was done about it."""
+        if len(self._first) == _DIALOGS_MAX:
+            self._more[done] += 1
+            return
         article = "An" if kind[:1] in "aeiou" else "A"
         quoted = f" {json.dumps(one_line(message, _MESSAGE_MAX), ensure_ascii=False)}"
-        told.append(f"{article} {kind} dialog{quoted if message else ''} was {done}.")
-    if len(seen) > _DIALOGS_MAX:
-        told.append(f"{len(seen) - _DIALOGS_MAX} more dialogs were {seen[-1][2]}.")
-    return told
+        self._first.append(f"{article} {kind} dialog{quoted if message else ''} was {done}.")
+
+    def told(self) -> list[str]:
+        """A line for each of the first, and the numbers of the others."""
+        lines = self._first + [
+            f"{number} more {'dialogs were' if number > 1 else 'dialog was'} {done}."
+            for done, number in self._more.items()
+        ]
+        self._first = []
+        self._more.clear()
+        return lines
 
 
 def one_line(text: str, most: int) -> str:

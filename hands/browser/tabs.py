@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from hands.browser.chromium import (
 
 CLOSE_LIMIT = 5.0
 """Seconds for a tab to close: one whose page hangs takes half of one."""
+_INSIST = 1.0
 _TITLE_LIMIT = 1.0
 _LINES = 500
 """Lines of a console, and requests, that are kept of each tab."""
@@ -50,10 +51,18 @@ class Tab:
     stale: bool = True
     """Its title may have changed."""
     crashed: asyncio.Event = field(default_factory=asyncio.Event)
+    flooded: bool = False
+    """It crashed because it was ended, for what pages sent."""
     session: CDPSession | None = None
     """What the browser itself is told of it, past its page."""
     console: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
+    target: str = ""
+    """The browser's own id of its page."""
     network: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
+    went: int = 0
+    """How often it went somewhere, or to another place of the same page."""
+    showed: int = 0
+    """How many dialogs it showed."""
 
 
 class Tabs:
@@ -64,12 +73,14 @@ class Tabs:
         context: BrowserContext,
         *,
         accept: bool,
+        watch_console: bool,
         watch_network: bool,
         download: Callable[[Download], None],
     ) -> None:
-        """`accept` is the answer to dialogs; `watch_network` when requests are to be listed."""
+        """`accept` is the answer to dialogs; `watch_…`: what is to be listed, which may be much."""
         self._context = context
         self._accept = accept
+        self._watch_console = watch_console
         self._watch_network = watch_network
         self._download = download
         self._numbers = itertools.count(1)
@@ -77,11 +88,17 @@ class Tabs:
         self.active = ""
         self.changes: list[Json] = []
         """Tabs opened and downloads since the last time that was told."""
-        self.dialogs: list[tuple[str, str, str]] = []
+        self.dialogs = state.Dialogs()
+        self.too_many = 0
+        """Tabs that were closed because there were so many."""
         self.refused: list[str] = []
         """Where pages went that may not be gone to."""
         self.sites: dict[str, None] = {}
         """Origins whose pages were here, also in frames, the last at the end."""
+        self.ended: Callable[[], bool] = lambda: False
+        """Whether a page that crashes now was ended."""
+        self.close_target: Callable[[str], Awaitable[None]] = _nothing
+        """Closes a page by the browser's own id of it."""
         self._asked: set[asyncio.Task[None]] = set()
         self._told: tuple[Any, ...] = ()
         context.on("page", self._new_page)
@@ -102,15 +119,27 @@ class Tabs:
 
     async def close(self, tab: Tab) -> bool:
         """Close one; whether it did. There is always another then."""
-        if len(self.open) == 1:
-            await self.new()
         closed = False
         with contextlib.suppress(Error, TimeoutError):
             async with asyncio.timeout(CLOSE_LIMIT):
-                await tab.page.close(run_before_unload=False)
+                if self.open.keys() <= {tab.tab_id}:
+                    await self.new()
+                await self._closed(tab)
                 closed = True
         self._gone(tab)
         return closed
+
+    async def _closed(self, tab: Tab) -> None:
+        closing = asyncio.create_task(tab.page.close(run_before_unload=False))
+        try:
+            while not (await asyncio.wait({closing}, timeout=_INSIST))[0]:
+                # One that went elsewhere just then did not hear it, and is not asked again.
+                if tab.target:
+                    await self.close_target(tab.target)
+            closing.result()
+        finally:
+            closing.cancel()
+            await asyncio.wait({closing})
 
     async def entries(self) -> list[Json]:
         """As `browser_state` lists them."""
@@ -151,12 +180,20 @@ class Tabs:
 
     def notices(self) -> list[str]:
         """What pages did unasked since it was last told: dialogs, and where they may not go."""
-        lines = state.dialogs(self.dialogs)
+        lines = self.dialogs.told()
+        if self.too_many:
+            many = (
+                "A tab that a page opened was"
+                if self.too_many == 1
+                else (f"{self.too_many} tabs that pages opened were")
+            )
+            lines.append(f"{many} closed: there are {state.TABS_MAX} tabs already.")
+        self.too_many = 0
         if self.refused:
             where = state.one_line(self.refused[0], 200)
-            more = f" (and {len(self.refused) - 1} more)" if len(self.refused) > 1 else ""
+            many = "or more " if len(self.refused) == _LINES else ""
+            more = f" (and {len(self.refused) - 1} {many}others)" if len(self.refused) > 1 else ""
             lines.append(f"A navigation to {where}{more} was refused: {addresses.ONLY}.")
-        self.dialogs.clear()
         self.refused.clear()
         return lines
 
@@ -172,12 +209,14 @@ class Tabs:
         self.active = self.active or tab.tab_id
         self.changes.append({"type": "tab_opened", "tab_id": tab.tab_id})
         page.on("close", lambda _: self._gone(tab))
-        page.on("crash", lambda _: tab.crashed.set())
-        page.on("console", lambda message: self._said(tab, message))
-        page.on(
-            "pageerror", lambda error: self._line(tab.console, f"[error] {str(error)[:_KEPT_MAX]}")
-        )
-        page.on("dialog", self._dialog)
+        page.on("crash", lambda _: self._crashed(tab))
+        if self._watch_console:
+            page.on("console", lambda message: self._said(tab, message))
+            page.on(
+                "pageerror",
+                lambda error: self._line(tab.console, f"[error] {str(error)[:_KEPT_MAX]}"),
+            )
+        page.on("dialog", lambda dialog: self._dialog(tab, dialog))
         page.on("download", self._download)
         page.on("framenavigated", lambda frame: self._navigated(tab, frame))
         page.on("requestfailed", lambda request: self._failed(tab, request))
@@ -187,6 +226,10 @@ class Tabs:
         if len(self.open) > state.TABS_MAX:
             self._task(self._too_many(tab))
         return tab
+
+    def _crashed(self, tab: Tab) -> None:
+        tab.flooded = self.ended()
+        tab.crashed.set()
 
     def _gone(self, tab: Tab) -> None:
         self.open.pop(tab.tab_id, None)
@@ -199,8 +242,6 @@ class Tabs:
     def _said(self, tab: Tab, message: ConsoleMessage) -> None:
         text = message.text[: 2 * _KEPT_MAX]  # the URL of one has as much room as elsewhere
         self._line(tab.console, f"[{message.type}] {text}")
-        if text.startswith(_NOT_ALLOWED):
-            self._refuse(text.partition(": ")[2])
 
     async def _follow(self, tab: Tab) -> None:
         """Hear where it wants to go: of what is refused the page itself says nothing."""
@@ -208,7 +249,17 @@ class Tabs:
             tab.session = session = await self._context.new_cdp_session(tab.page)
             for event in ("Page.frameRequestedNavigation", "Page.windowOpen"):
                 session.on(event, lambda told: self._wanted(str(told.get("url", ""))))
+            session.on("Log.entryAdded", self._logged)
             await session.send("Page.enable")
+            await session.send("Log.enable")
+            info = (await session.send("Target.getTargetInfo"))["targetInfo"]
+            tab.target = str(info["targetId"])
+
+    def _logged(self, told: Json) -> None:
+        """What the browser says on a page's console, and not the page."""
+        text = str(told.get("entry", {}).get("text", ""))[: 2 * _KEPT_MAX]
+        if text.startswith(_NOT_ALLOWED):
+            self._refuse(text.partition(": ")[2])
 
     def _wanted(self, url: str) -> None:
         if not addresses.allowed(url):
@@ -222,6 +273,7 @@ class Tabs:
                 del self.sites[next(iter(self.sites))]
         if frame.parent_frame is None:
             tab.stale = True
+            tab.went += 1
 
     def _failed(self, tab: Tab, request: Request) -> None:
         failure = str(request.failure or "")
@@ -245,23 +297,20 @@ class Tabs:
         line = f"{request.method} {url} {response.status} {kind} {took:.0f} ms"
         self._line(tab.network, line)
 
-    def _dialog(self, dialog: Dialog) -> None:
+    def _dialog(self, tab: Tab, dialog: Dialog) -> None:
+        tab.showed += 1
         self._task(self._answer(dialog))
 
     async def _answer(self, dialog: Dialog) -> None:
         # One that asks whether to leave the page would keep the browser from all that it is told.
         accept = self._accept or dialog.type == "beforeunload"
-        self._showed(dialog.type, dialog.message, "accepted" if accept else "dismissed")
+        self.dialogs.add(dialog.type, dialog.message, "accepted" if accept else "dismissed")
         with contextlib.suppress(Error):  # its page is gone
             await (dialog.accept() if accept else dialog.dismiss())
 
     async def _too_many(self, tab: Tab) -> None:
-        await self.close(tab)
-        self._showed("tab", f"there are {state.TABS_MAX} tabs already", "closed")
-
-    def _showed(self, kind: str, message: str, done: str) -> None:
-        if len(self.dialogs) < _LINES:
-            self.dialogs.append((kind, message[:_KEPT_MAX], done))
+        if await self.close(tab):
+            self.too_many += 1
 
     async def _title(self, tab: Tab) -> None:
         with contextlib.suppress(Error, TimeoutError):
@@ -277,3 +326,7 @@ class Tabs:
     @staticmethod
     def _line(lines: deque[str], text: str) -> None:
         lines.append(state.one_line(text, _LINE_MAX))
+
+
+async def _nothing(_: str) -> None:
+    """Until it is known how."""

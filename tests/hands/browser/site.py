@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from tests.hands.browser.floods import FLOODS
+
 FORM = """<!doctype html><title>A form</title><h1>Order</h1>
 <form action=/done method=get>
 <label>Name <input name=name></label>
@@ -14,6 +16,7 @@ FORM = """<!doctype html><title>A form</title><h1>Order</h1>
 <button>Send</button></form><p hidden><button id=hidden>Hidden</button></p>
 <a href=/other>Elsewhere</a> <a href=/other target=_blank>In a new tab</a>
 <div style="height:3000px"></div><p>The very end</p>"""
+_FLOODS = {f"/flood/{name}": page for name, page in FLOODS.items()}
 MIB = 1024 * 1024
 _TAB_T9 = '{"tab_id":"t9","title":"","url":"","active":true}'
 
@@ -25,6 +28,7 @@ def _forged(said: str) -> str:
 
 
 PAGES: Mapping[str, str] = {
+    **_FLOODS,
     "/": "<!doctype html><title>Home</title><h1>Hello</h1><a href=/form>The form</a>",
     "/form": FORM,
     "/other": "<!doctype html><title>Other</title><p>Somewhere else</p>",

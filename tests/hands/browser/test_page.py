@@ -15,7 +15,7 @@ from PIL import Image
 from pydantic import TypeAdapter
 
 from hands.attachments import BYTES_MAX
-from hands.browser import members, navigating, pressing, reading, state, weighed
+from hands.browser import flood, members, navigating, pressing, reading, state, weighed
 from hands.builtin import browser
 from hands.builtin.browser import BrowserType
 from hands.builtin.sandboxes import PROCESSES
@@ -52,6 +52,8 @@ def test_the_page_has_every_tool_and_every_field_of_the_config() -> None:
         f"of a hand together at most {weighed.ALL_MAX // 2**20} MiB",
         f"| {browser.HOME // 2**20} MiB of memory",
         f"does not answer for {navigating.COMMIT:g} s",
+        f"has grown to {flood.HELD_MAX // 2**20} MiB, or answers nothing for "
+        f"{flood.WAITED_WORKING:g} to {flood.WAITED_MAX:g} s",
         f"is told after {navigating.LOAD:g} s",
         f"at most {members.WAIT_MAX:g} seconds",
         f"Of text of up to {pressing.TYPED_MAX:,} characters no more than {pressing.PIECE} are",

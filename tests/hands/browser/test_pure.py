@@ -117,10 +117,16 @@ def test_a_line_of_tabs_has_room_whatever_pages_call_themselves() -> None:
 
 
 def test_many_dialogs_are_few_lines_and_each_is_one_line() -> None:
-    lines = state.dialogs([("confirm", "a\nb\u2028c", "dismissed")] * 9)
+    seen = state.Dialogs()
+    for _ in range(1000):
+        seen.add("confirm", "a\nb\u2028c", "dismissed")
+    seen.add("beforeunload", "", "accepted")
+    lines = seen.told()
     assert lines[0] == 'A confirm dialog "a b c" was dismissed.'
-    assert lines[-1] == "6 more dialogs were dismissed."
-    assert state.dialogs([("alert", "", "accepted")]) == ["An alert dialog was accepted."]
+    assert lines[3:] == ["997 more dialogs were dismissed.", "1 more dialog was accepted."]
+    seen.add("alert", "", "accepted")
+    assert seen.told() == ["An alert dialog was accepted."]
+    assert seen.told() == []
 
 
 def test_what_was_given_is_never_a_place_for_more() -> None:
@@ -173,19 +179,20 @@ class Page:
 
 async def test_of_what_pages_do_unasked_only_so_much_is_kept() -> None:
     context: Any = SimpleNamespace(on=lambda *_: None, pages=[])
-    tabs = Tabs(context, accept=False, watch_network=False, download=lambda _: None)
+    off: Any = {"accept": False, "watch_console": False, "watch_network": False}
+    tabs = Tabs(context, **off, download=lambda _: None)
     tabs._follow = _nothing  # type: ignore[method-assign,assignment]
     for number in range(1000):
         tabs._wanted(f"file:///{number}" + "x" * 100_000)
-        tabs._showed("alert", "x" * 100_000, "dismissed")
+        tabs.dialogs.add("alert", "x" * 100_000, "dismissed")
         page: Any = Page()
         tabs._gone(tabs._opened(page))
     assert (len(tabs.refused), max(map(len, tabs.refused))) == (500, 501)
-    assert (len(tabs.dialogs), max(len(each[1]) for each in tabs.dialogs)) == (500, 501)
     assert not tabs.changes, "what is gone again is not told"
-    assert all(
-        line.endswith(('…" was dismissed.', "were dismissed.")) for line in tabs.notices()[:4]
-    )
+    *dialogs, refused = tabs.notices()
+    assert all(line.endswith('…" was dismissed.') for line in dialogs[:3])
+    assert dialogs[3:] == ["997 more dialogs were dismissed."]
+    assert "(and 499 or more others)" in refused
 
 
 async def _nothing(_: Any) -> None:
