@@ -89,6 +89,7 @@ _TELLS: dict[Reason, Layer] = {
     Reason.CONSENT_FAILED: Layer.VAULT,
     Reason.CREDENTIAL_NEEDS_CONSENT: Layer.VAULT,
     Reason.CREDENTIAL_NOT_REFRESHED: Layer.VAULT,
+    Reason.CREDENTIAL_NOT_FETCHED: Layer.VAULT,
     Reason.TICKET_REFUSED: Layer.VAULT,
 }
 

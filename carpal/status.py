@@ -116,6 +116,7 @@ class Reason(StrEnum):
     CONSENT_FAILED = "CONSENT_FAILED"
     CREDENTIAL_NEEDS_CONSENT = "CREDENTIAL_NEEDS_CONSENT"
     CREDENTIAL_NOT_REFRESHED = "CREDENTIAL_NOT_REFRESHED"
+    CREDENTIAL_NOT_FETCHED = "CREDENTIAL_NOT_FETCHED"
     TICKET_REFUSED = "TICKET_REFUSED"
     GRANT_REFUSED = "GRANT_REFUSED"
 
@@ -233,6 +234,9 @@ SPECS: dict[Reason, Spec] = {
         Code.FAILED_PRECONDITION, "consent again: `carpal vault credential add --oauth URL`"
     ),
     Reason.CREDENTIAL_NOT_REFRESHED: Spec(Code.UNAVAILABLE, "try again in a while", 5.0),
+    Reason.CREDENTIAL_NOT_FETCHED: Spec(
+        Code.UNAVAILABLE, "mend the secret manager: the audit says how it failed", 5.0
+    ),
     Reason.GRANT_REFUSED: Spec(Code.PERMISSION_DENIED, "ask for a grant with the lease's ticket"),
     Reason.TICKET_REFUSED: Spec(Code.PERMISSION_DENIED, "acquire the session's lease"),
 }

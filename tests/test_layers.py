@@ -31,7 +31,7 @@ TABLE = {
         *(Reason.SEAL_KEY_WRONG, Reason.CREDENTIAL_NOT_FOUND, Reason.TICKET_REFUSED),
         *(Reason.VAULT_SEALED, Reason.VAULT_ROLLED_BACK, Reason.VAULT_CORRUPT),
         *(Reason.CREDENTIAL_CORRUPT, Reason.CREDENTIAL_NEEDS_CONSENT),
-        *(Reason.CREDENTIAL_NOT_REFRESHED, Reason.CONSENT_FAILED),
+        *(Reason.CREDENTIAL_NOT_REFRESHED, Reason.CREDENTIAL_NOT_FETCHED, Reason.CONSENT_FAILED),
     },
 }
 """Reasons that only one layer gives."""

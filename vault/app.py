@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from google.protobuf.message import DecodeError
@@ -32,6 +33,8 @@ from vault.hardening import harden
 from vault.mcp_listener import serve_mcp
 from vault.seal.seals import Given, SealKind
 from vault.service import VaultService
+from vault.sources.configured import configured
+from vault.sources.sources import Sources
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +51,8 @@ class VaultConfig(msgspec.Struct, frozen=True, kw_only=True):
     listen: str = "127.0.0.1:7443"
     mcp_listen: str = "127.0.0.1:7444"
     """Where brains reach MCP servers."""
+    sources: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    """Secret managers of the owner's, by name; in the file alone."""
     passphrase_file: Path | None = None
     seal_fd: int | None = None
 
@@ -63,12 +68,14 @@ def now() -> datetime:
 
 
 @contextmanager
-def open_service(files: VaultFiles, clock: Callable[[], datetime] = now) -> Iterator[VaultService]:
+def open_service(
+    files: VaultFiles, clock: Callable[[], datetime] = now, sources: Sources | None = None
+) -> Iterator[VaultService]:
     """The service over the vault's own files, held against any second vault, and open.
 
     Raises why it does not open.
     """
-    with door(files, clock) as it:
+    with door(files, clock, sources) as it:
         it.start()
         _ = it.parts
         yield VaultService(it)
@@ -92,7 +99,7 @@ async def run(config: VaultConfig, stop: asyncio.Event, ready_fd: int | None = N
     harden()
     files = VaultFiles(config.state_dir, given(config))
     identity = files.identity(Role.VAULT, NAME)
-    with door(files, now) as it:
+    with door(files, now, configured(config.sources)) as it:
         it.start()
         service = VaultService(it)
         renewal = own_renewal(service, identity)

@@ -5,13 +5,12 @@ A secret comes from a file or standard input, never from an argument: those are 
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from carpal.errors import CarpalError, invalid, refuse
+from carpal.errors import invalid, refuse
 from carpal.operator.connection import (
     ANSWER_SECONDS,
     Found,
@@ -21,12 +20,12 @@ from carpal.operator.connection import (
 )
 from carpal.status import Reason
 from vault.cli_oauth import OPTIONS, consented, oauth_options
+from vault.cli_secrets import lies_at, lies_elsewhere, read_file, read_secrets
 
 if TYPE_CHECKING:
     from carpal.v1 import vault_pb2
 
 _VALIDATE_SECONDS = 100.0
-_SIZE_MAX = 64 * 1024
 _EXIT = {"valid": 0, "invalid": 1, "unknown": 10}
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="One object a line.")
@@ -34,6 +33,13 @@ _secret_option = click.option(
     "--secret", "secrets", multiple=True, metavar="NAME=FILE",
     help="A secret's name and the file that has it, - for standard input; repeatable.",
 )  # fmt: skip
+_from_option = click.option(
+    "--from", "source", metavar="SOURCE",
+    help="The secret lies in this secret manager, as the vault's own settings name it.",
+)  # fmt: skip
+_ref_option = click.option(
+    "--ref", metavar="PATH#KEY", help="Where it lies there; @VERSION behind it for one version."
+)
 
 
 @click.group("credential")
@@ -63,6 +69,8 @@ def credential_command() -> None:
 )  # fmt: skip
 @oauth_options
 @_secret_option
+@_from_option
+@_ref_option
 @click.option("--in", "vault_id", default="", metavar="NAME", help="Which vault.  [default]")
 @click.option("--name", "display_name", default="", help="Shown to people.")
 @_json_option
@@ -76,6 +84,8 @@ def add(
     hosts: tuple[str, ...],
     policy_file: Path | None,
     secrets: tuple[str, ...],
+    source: str | None,
+    ref: str | None,
     vault_id: str,
     display_name: str,
     as_json: bool,
@@ -85,6 +95,8 @@ def add(
     """Put a credential in. Its secret is read from standard input unless --secret says where.
 
     One of the kind agent_identity has none: the vault signs a token for each request.
+
+    With --from it stays in the owner's secret manager, and is fetched for each use.
 
     With --oauth it comes by consent: its tokens go from the authorization server to the vault.
     """
@@ -99,6 +111,7 @@ def add(
             policy["networking"] = {"type": "limited", "allowed_hosts": list(hosts)}
     elif hosts:
         raise invalid("--host", "goes with --secret-name")
+    policy |= lies_at(kind, source, ref)
     if policy_file is not None and policy:
         raise invalid("--policy", "goes without options that say parts of it")
     given = {name for name in OPTIONS if consent[name]}
@@ -107,11 +120,11 @@ def add(
     if oauth is None and given:
         raise invalid(f"--{min(given).replace('_', '-')}", "goes with --oauth")
     if oauth is not None:
-        made = consented(oauth, _secrets(secrets, "") if secrets else {}, consent)
+        made = consented(oauth, read_secrets(secrets, "") if secrets else {}, consent)
         kind, policy, held = "mcp_oauth", made.policy, made.secrets
-    else:
-        held = _secrets(secrets, kind)
-    said = json.dumps(policy).encode() if policy_file is None else _read(policy_file)
+    said = json.dumps(policy).encode() if policy_file is None else read_file(policy_file)
+    if oauth is None:
+        held = read_secrets(secrets, kind) if secrets or not lies_elsewhere(said) else {}
     request = vault_pb2.CreateCredentialRequest(
         credential_id=credential_id,
         vault_id=vault_id,
@@ -141,19 +154,38 @@ def list_(found: Found, *, vault_id: str, as_json: bool) -> None:
 @operator_options
 @vault_option
 @_secret_option
+@_from_option
+@_ref_option
 @_json_option
-def rotate(found: Found, *, credential_id: str, secrets: tuple[str, ...], as_json: bool) -> None:
-    """Put another secret in its place: sessions that run use it from their next request on."""
+def rotate(
+    found: Found,
+    *,
+    credential_id: str,
+    secrets: tuple[str, ...],
+    source: str | None,
+    ref: str | None,
+    as_json: bool,
+) -> None:
+    """Put another secret in its place: sessions that run use it from their next request on.
+
+    One that lies in a secret manager is replaced there; --from and --ref say another place.
+    """
     from carpal.v1 import vault_pb2
 
     there = _ask(found, "ListCredentials", vault_pb2.ListCredentialsRequest()).credentials
     before = next((each for each in there if each.credential_id == credential_id), None)
     if before is None:
         raise refuse(Reason.CREDENTIAL_NOT_FOUND, f"there is no credential {credential_id!r}")
+    moved = lies_at(before.kind, source, ref)
+    if not (moved or secrets) and lies_elsewhere(before.policy):
+        raise invalid(
+            "ID", "lies in a secret manager: replace it there, and it is used from then on"
+        )
     request = vault_pb2.UpdateCredentialRequest(
         credential_id=credential_id,
         expected_generation=before.generation,
-        secrets=_secrets(secrets, before.kind),
+        policy=json.dumps(moved).encode() if moved else None,
+        secrets={} if moved and not secrets else read_secrets(secrets, before.kind),
     )
     _show([_ask(found, "UpdateCredential", request).credential], as_json)
 
@@ -200,43 +232,6 @@ def _ask(found: Found, method: str, request: object, seconds: float = ANSWER_SEC
                 return await getattr(stub, method)(request, timeout=seconds)
 
     return asyncio.run(ask())
-
-
-def _secrets(given: tuple[str, ...], kind: str) -> dict[str, bytes]:
-    if kind == "agent_identity" and not given:
-        return {}  # it has none
-    main = {"static_bearer": "token", "mcp_oauth": "access_token"}.get(kind, "secret_value")
-    found: dict[str, bytes] = {}
-    for each in given or (f"{main}=-",):
-        name, equals, path = each.partition("=")
-        if not equals or not path or name in found:
-            raise invalid("--secret", "must be NAME=FILE, each name once")
-        found[name] = _line(Path(path))
-    return found
-
-
-def _line(path: Path) -> bytes:
-    if str(path) == "-" and sys.stdin.isatty():
-        return str(click.prompt("secret", hide_input=True, err=True)).encode()
-    return _read(path).removesuffix(b"\n").removesuffix(b"\r")
-
-
-def _read(path: Path) -> bytes:
-    try:
-        if str(path) == "-":
-            data = sys.stdin.buffer.read(_SIZE_MAX + 1)
-        else:
-            with path.open("rb") as file:
-                data = file.read(_SIZE_MAX + 1)
-    except OSError as error:
-        raise _unreadable(path, error.strerror or "cannot be read") from None
-    if len(data) > _SIZE_MAX:
-        raise _unreadable(path, "is too large")
-    return data
-
-
-def _unreadable(path: Path, why: str) -> CarpalError:
-    return refuse(Reason.CONFIG_INVALID, f"{path}: {why}", action="give another file")
 
 
 def _show(credentials: "list[vault_pb2.CredentialInfo]", as_json: bool) -> None:

@@ -25,6 +25,7 @@ from vault.revoking import Revoker
 from vault.safe import seal_of
 from vault.seal.keyring import TERM_DAYS, WRAPS_MAX
 from vault.signing import Signer
+from vault.sources.sources import Sources
 from vault.tokens import Tokens
 
 _log = logging.getLogger(__name__)
@@ -57,8 +58,15 @@ class Parts:
 class Door:
     """Of one vault; what is behind it closes with `stack`."""
 
-    def __init__(self, files: VaultFiles, clock: Callable[[], datetime], stack: ExitStack) -> None:
+    def __init__(
+        self,
+        files: VaultFiles,
+        clock: Callable[[], datetime],
+        stack: ExitStack,
+        sources: Sources | None = None,
+    ) -> None:
         self.files = files
+        self._sources = sources
         self.why = ""
         """Why it is shut."""
         self._clock = clock
@@ -144,7 +152,7 @@ class Door:
                 signer,
                 Tokens(signer.trust_domain, it.store, self._clock),
                 Revoker(signer, it.store, self._clock),
-                CredentialDesk(Rows(it.safe), self._clock),
+                CredentialDesk(Rows(it.safe), self._clock, self._sources),
                 stack.enter_context(closing(AuditReader(files.audit))),
                 stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="vault-store")),
             )
@@ -158,11 +166,16 @@ class Door:
 
 
 @contextmanager
-def door(files: VaultFiles, clock: Callable[[], datetime]) -> Iterator[Door]:
-    """A shut door, held against any second vault; what was behind it is closed at the end."""
+def door(
+    files: VaultFiles, clock: Callable[[], datetime], sources: Sources | None = None
+) -> Iterator[Door]:
+    """A shut door, held against any second vault; what was behind it is closed at the end.
+
+    `sources` are the owner's secret managers, if credentials may lie there.
+    """
     files.check_made()  # before anything is made in a folder that may be mistyped
     with files.only_process(), ExitStack() as stack:
-        yield Door(files, clock, stack)
+        yield Door(files, clock, stack, sources)
 
 
 def _rotate_if_due(it: Opened, now: datetime) -> None:

@@ -869,7 +869,7 @@ class ValidateCredentialResponse(_message.Message):
     """`valid`, `invalid` or `unknown`."""
     detail: _builtins.str
     step: _builtins.str
-    """Which step did not succeed: `open`, `reach`, `authenticate` or `protocol`; empty when all did."""
+    """Which step did not succeed: `open`, `fetch`, `reach`, `authenticate` or `protocol`; empty when all did."""
     def __init__(
         self,
         *,

@@ -264,18 +264,18 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 
 @contextmanager
-def running(state: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def running(state: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`carpal vault run`, once it said that it serves."""
-    with serving(state) as (process, at):
+    with serving(state, *more) as (process, at):
         yield process, at["address"]
 
 
 @contextmanager
-def serving(state: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
+def serving(state: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
     """The same, with all its addresses."""
     reader, writer = os.pipe()
     arguments = ["vault", "run", "--state-dir", str(state)]
-    arguments += ["--listen", "127.0.0.1:0", "--mcp-listen", "127.0.0.1:0"]
+    arguments += ["--listen", "127.0.0.1:0", "--mcp-listen", "127.0.0.1:0", *more]
     process = subprocess.Popen(
         [*interpreter(), *arguments, "--ready-fd", str(writer)],
         pass_fds=[writer],

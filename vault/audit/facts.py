@@ -13,7 +13,7 @@ FACTS = frozenset({
     "actor",        # SPIFFE URI, or `local:<user id>` for a command on the vault's machine
     "agent", "user", "workspace", "session", "epoch_of_session", "grant", "call", "daemon", "hand",
     "credential", "generation", "kind", "fingerprint", "vault_id",
-    "server", "tool", "method", "host", "port", "route",  # never a URL as it came
+    "server", "source", "tool", "method", "host", "port", "route",  # never a URL as it came
     "target",       # host and port, or an identity
     "identity", "token", "serial", "name", "role",
     "jti", "kid",   # of a token that the vault signed

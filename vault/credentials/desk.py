@@ -12,8 +12,10 @@ from carpal.errors import invalid, refuse
 from carpal.identity import Identity
 from carpal.ids import check_id, check_name
 from carpal.status import Reason
+from vault.credentials.references import WHERE
 from vault.credentials.rows import ACTIVE, Row, Rows
 from vault.credentials.rules import PER_VAULT, Key, check_secrets, kind_of, parsed
+from vault.sources.sources import Sources
 from vault.tokens import own_workspace
 
 DEFAULT_VAULT = "default"
@@ -23,8 +25,11 @@ NAME_MAX = 128
 class CredentialDesk:
     """Of one vault process."""
 
-    def __init__(self, rows: Rows, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, rows: Rows, now: Callable[[], datetime], sources: Sources | None = None
+    ) -> None:
         self.rows = rows
+        self.sources = sources or Sources()
         self._now = now
 
     def create(
@@ -49,10 +54,11 @@ class CredentialDesk:
         vault_id = check_name(vault_id or DEFAULT_VAULT, "vault_id")
         _check_display(display_name)
         what = kind_of(kind)
-        check_secrets(what, secrets, new=True)
         told = what.policy(parsed(policy), None)
+        check_secrets(what, secrets, told, new=True)
         key = Key(workspace, vault_id, credential_id)
         row = Row(key, display_name, kind, told, 1, ACTIVE)
+        self._check_sources(row)
         with self.rows.safe.transaction():
             known = self.rows.find(workspace, credential_id)
             if known is not None:
@@ -95,19 +101,24 @@ class CredentialDesk:
                     f"credential {credential_id!r} is at generation {before.generation}",
                 )
             what = kind_of(before.kind)
-            check_secrets(what, secrets, new=False)
             after = before
             if display_name is not None:
                 _check_display(display_name)
                 after = replace(after, display_name=display_name)
             if policy is not None:
                 after = replace(after, policy=what.policy(parsed(policy), before.policy))
+                self._check_sources(after)
+            check_secrets(what, secrets, after.policy, new=False)
             if secrets:
                 after = replace(after, state=ACTIVE)
             if "access_token" in secrets and policy is None:
                 # How long the new one is good for was not said, and is not that of the old one.
                 after = replace(after, policy={**after.policy, "expires_at": None})
             return self.rows.change(after, dict(secrets))
+
+    def _check_sources(self, row: Row) -> None:
+        for name, reference in row.elsewhere.items():
+            self.sources.check(row.key.workspace, reference, f"{WHERE}.{name}")
 
     def list(self, operator: Identity, workspace: str, vault_id: str) -> list[Row]:
         """Those of the operator's workspace."""

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
+from vault.credentials.references import kept_instead, references
 from vault.credentials.rules import Key, Policy, binding, encoded, kind_of
 from vault.safe import Safe
 from vault.seal.envelope import Place, policy_hash
+from vault.sources.reference import Reference
 
 ACTIVE, ARCHIVED = "active", "archived"
 _POLICY = "policy"
@@ -51,6 +53,11 @@ class Row:
         kind = kind_of(self.kind)
         return (*kind.needed, *kind.optional)
 
+    @property
+    def elsewhere(self) -> dict[str, Reference]:
+        """Those of them that lie in a secret manager, by name."""
+        return references(self.policy)
+
 
 class Rows:
     """Of one vault process."""
@@ -87,7 +94,7 @@ class Rows:
             "INSERT INTO credentials VALUES (?,?,?,?,?,?,?,?,?,?,NULL)",
             (*row.key, *said, b"", seconds),
         )
-        self._put(row, secrets)
+        self._put(row, {**secrets, **_instead(row)})
 
     def change(self, row: Row, secrets: dict[str, bytes]) -> Row:
         """Give `row` as it is to be, with new secrets instead of those; its next generation."""
@@ -96,7 +103,7 @@ class Rows:
             self.check(before)
         if before.bound != row.bound:  # what is not new opens by the new policy from now on
             kept = {name: value for name, value in self.secrets(before).items() if value}
-            secrets = {**kept, **secrets}
+            secrets = {**kept, **secrets, **_instead(row)}
         after = replace(row, generation=before.generation + 1)
         self._db.execute(
             "UPDATE credentials SET display_name = ?, policy = ?, generation = ?, state = ? "
@@ -118,9 +125,18 @@ class Rows:
         return replace(row, state=ARCHIVED, archived=seconds)
 
     def secrets(self, row: Row) -> dict[str, bytes]:
-        """Its secrets by name, those that are there. CREDENTIAL_CORRUPT."""
+        """Its secrets by name, those that are here. CREDENTIAL_CORRUPT.
+
+        Also when it does not open that others lie where the row says.
+        """
         found = {name: self.safe.get(_place(row.key, name), row.bound) for name in row.fields}
-        return {name: value for name, value in found.items() if value is not None}
+        held = {name: value for name, value in found.items() if value is not None}
+        for name, instead in _instead(row).items():
+            if row.archived is None and held.pop(name, b"") != instead:
+                raise refuse(
+                    Reason.CREDENTIAL_CORRUPT, f"the credential {row.key.id!r} does not open"
+                )
+        return held
 
     def check(self, row: Row) -> None:
         """CREDENTIAL_CORRUPT when the policy of a credential without secrets is not what it was."""
@@ -134,6 +150,10 @@ class Rows:
             self.safe.put(_place(row.key, _POLICY), row.bound, row.kind.encode())
         for name, value in secrets.items():
             self.safe.put(_place(row.key, name), row.bound, value)
+
+
+def _instead(row: Row) -> dict[str, bytes]:
+    return {name: kept_instead(each) for name, each in row.elsewhere.items()}
 
 
 def _place(key: Key, field: str) -> Place:
@@ -153,8 +173,8 @@ def _row(row: tuple[object, ...]) -> Row:
             str(state),
             archived,  # type: ignore[arg-type]
         )
-        _ = made.unique
-    except (ValueError, KeyError, TypeError, CarpalError):
+        _ = made.unique, made.elsewhere
+    except (ValueError, KeyError, TypeError, AttributeError, CarpalError):
         raise refuse(
             Reason.CREDENTIAL_CORRUPT, f"the credential {credential_id!r} is damaged"
         ) from None

@@ -15,6 +15,8 @@ from vault.credentials.rules import encoded
 from vault.credentials.uses import Refresher, Uses
 from vault.credentials.validate import validated
 from vault.guard.transport import Guard
+from vault.secret import Secret
+from vault.sources.reference import Reference
 
 Context = grpc.aio.ServicerContext[Any, Any]
 T = TypeVar("T")
@@ -119,7 +121,12 @@ class CredentialRpcs:
 
     def uses(self) -> Uses:
         """Credentials as requests use them."""
-        return Uses(self._desk.rows, self._audit, self._do, self.refreshing())
+        sources, guard = self._desk.sources, self.guard
+
+        async def fetch(workspace: str, reference: Reference) -> Secret:
+            return await sources.fetch(workspace, reference, guard)
+
+        return Uses(self._desk.rows, self._audit, self._do, self.refreshing(), fetch)
 
 
 def _info(row: Row) -> pb.CredentialInfo:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from carpal.errors import CarpalError, invalid
+from vault.credentials.references import references, sources_of
 from vault.guard.addresses import private_network
 from vault.guard.errors import BadTarget
 from vault.guard.hosts import HostPattern, NoHost
@@ -78,14 +79,22 @@ def binding(kind: str, policy: Policy) -> tuple[bytes, bytes]:
     return kind.encode(), encoded({k: v for k, v in policy.items() if k != "expires_at"})
 
 
-def check_secrets(kind: Kind, given: Mapping[str, bytes], *, new: bool) -> None:
-    """INVALID_FIELD for a secret that the kind has not, that is missing, or cannot be kept."""
+def check_secrets(kind: Kind, given: Mapping[str, bytes], policy: Policy, *, new: bool) -> None:
+    """INVALID_FIELD for a secret that the kind has not, that is missing, or cannot be kept.
+
+    Also for one that lies elsewhere by `policy`.
+    """
+    elsewhere = references(policy)
     for name, value in given.items():
         if name not in (*kind.needed, *kind.optional):
             raise invalid(f"secrets.{name[:64]}", f"is no secret of {kind.name}")
+        if name in elsewhere:
+            raise invalid(
+                f"secrets.{name}", f"lies in {elsewhere[name].source!r}: put the new value there"
+            )
         storable(value, f"secrets.{name}")
     for name in kind.needed if new else ():
-        if name not in given:
+        if name not in given and name not in elsewhere:
             raise invalid(f"secrets.{name}", "is missing")
 
 
@@ -110,7 +119,7 @@ def _server(given: Mapping[str, Any], before: Policy | None, *more: str) -> Poli
 
 
 def _static_bearer(given: Mapping[str, Any], before: Policy | None) -> Policy:
-    return _server(given, before)
+    return {**_server(given, before, "sources"), **sources_of(given, before, ("token",))}
 
 
 def _agent_identity(given: Mapping[str, Any], before: Policy | None) -> Policy:
@@ -156,7 +165,7 @@ def _refresh(given: Any, before: Policy | None) -> Policy:
 
 
 def _environment_variable(given: Mapping[str, Any], before: Policy | None) -> Policy:
-    _known(given, ("secret_name", "networking", "injection_location"))
+    _known(given, ("secret_name", "networking", "injection_location", "sources"))
     name = _kept(given, before, "secret_name")
     if not isinstance(name, str) or not name.isascii() or not name.isidentifier():
         raise invalid("policy.secret_name", "must be a name of letters, digits and '_'")
@@ -168,6 +177,7 @@ def _environment_variable(given: Mapping[str, Any], before: Policy | None) -> Po
         "secret_name": name,
         "networking": _networking(networking),
         "injection_location": _places(given, before),
+        **sources_of(given, before, ("secret_value",)),
     }
 
 

@@ -15,6 +15,7 @@ from vault.mcp.policy import ServerPolicy
 from vault.mcp.refusals import Refusal, Why
 from vault.mcp.reply import Unauthorized
 from vault.mcp.upstream import Upstream
+from vault.sources.source import Failure
 
 _UNAVAILABLE = (Reason.AUDIT_NOT_WRITTEN, Reason.STORE_FULL, Reason.UNAVAILABLE)
 
@@ -26,7 +27,10 @@ class Verdict:
     verdict: str
     """`valid`, `invalid` or `unknown`."""
     step: str = ""
-    """`open`, `reach`, `authenticate` or `protocol`: where it ended; empty of one that is valid."""
+    """Where it ended; empty of one that is valid.
+
+    `open`, `fetch`, `reach`, `authenticate` or `protocol`.
+    """
     detail: str = ""
 
 
@@ -43,19 +47,24 @@ class _Alone:
 
 async def validated(row: Row, actor: str, uses: Uses, guard: Guard) -> Verdict:
     """Ask its server for its tools. Raises AUDIT_NOT_WRITTEN."""
+    action = "credential.validate"
     url = row.policy.get("mcp_server_url")
-    if url is None:
-        return Verdict("unknown", "reach", "nothing says how a variable is tried")
-    policy = ServerPolicy(name="validate", url=url, allow=("*",))
-    alone = _Alone(row.key.workspace, (row.key.id,))
     try:
-        async with uses.use(alone, policy, action="credential.validate", actor=actor) as use:
+        if url is None:
+            await uses.tried(row, action=action, actor=actor)
+            return Verdict("unknown", "reach", "nothing says how a variable is tried")
+        policy = ServerPolicy(name="validate", url=url, allow=("*",))
+        alone = _Alone(row.key.workspace, (row.key.id,))
+        async with uses.use(alone, policy, action=action, actor=actor) as use:
             verdict = await _asked(Upstream(guard, policy, None), use)
             use.outcome("ok", verdict=verdict.verdict, reason=verdict.detail)
             return verdict
     except CarpalError as error:
         if error.reason in _UNAVAILABLE:
             raise
+        if error.reason is Reason.CREDENTIAL_NOT_FETCHED:
+            failure = Failure(error.fields["why"])
+            return Verdict("invalid" if failure.final else "unknown", "fetch", failure.value)
         return Verdict("invalid", "open", f"it does not open: {error.reason}")
 
 

@@ -66,15 +66,15 @@ def test_v17_a_url_that_could_be_read_in_two_ways_is_refused(url: str) -> None:
 )
 def test_v25_a_secret_that_could_end_a_header_is_refused_when_it_comes_in(value: bytes) -> None:
     with pytest.raises(CarpalError) as caught:
-        check_secrets(kind_of("static_bearer"), {"token": value}, new=True)
+        check_secrets(kind_of("static_bearer"), {"token": value}, {}, new=True)
     assert caught.value.fields["field"] == "secrets.token"
     assert value.decode() not in str(caught.value)
 
 
 def test_a_secret_has_at_least_twelve_bytes() -> None:
     with pytest.raises(CarpalError):
-        check_secrets(kind_of("static_bearer"), {"token": b"elevenbytes"}, new=True)
-    check_secrets(kind_of("static_bearer"), {"token": b"twelve-bytes"}, new=True)
+        check_secrets(kind_of("static_bearer"), {"token": b"elevenbytes"}, {}, new=True)
+    check_secrets(kind_of("static_bearer"), {"token": b"twelve-bytes"}, {}, new=True)
 
 
 def test_keys_of_a_policy_never_change() -> None:
