@@ -19,6 +19,7 @@ _FLOOD = 1024**3
 """Bytes of output after which a host is killed: nobody will read them."""
 _OUTCOMES = frozenset({"ok", "error", "cancelled", "lost"})
 _MAY = "this call may have partly happened"
+_DID_NOT = "this call did not start"
 
 
 class Host(Protocol):
@@ -78,7 +79,7 @@ class HostedCall(Call):
         self._kill_at = self._began + self.limit
         self.runner = self._host.root
         if self._host.gone:
-            self._end("lost", f"{self._host.gone}; this call did not start")
+            self._end("lost", f"{self._host.gone}; {_DID_NOT}")
             return
         self._host.call = self
         self._host.ask(
@@ -103,7 +104,8 @@ class HostedCall(Call):
             text = _cut(content) if content else self.capture.text()[0]
             self._end(self._cause, text, self._why_stopped("stopped"))
         elif outcome == "lost":
-            self._end("lost", f"{content}; {_MAY}")
+            happened = _MAY if answer.get("began", True) else _DID_NOT
+            self._end("lost", f"{content}; {happened}")
         elif content is None:
             self._end(outcome, self.capture.text()[0])
         else:

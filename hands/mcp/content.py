@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hands.attachments import problem
+from hands.mcp.said import shown
 from hands.mcp.words import word
 
 EMPTY = "[the tool answered nothing]"
@@ -43,7 +44,7 @@ def rendered(result: Mapping[str, Any]) -> tuple[str, list[Attached]]:
     structured = result.get("structuredContent")
     if structured is not None and not any(_is_text(each) for each in blocks or ()):
         parts.append(json.dumps(structured, ensure_ascii=False))
-    return "\n".join(parts) or EMPTY, attached
+    return shown("\n".join(parts)) or EMPTY, attached
 
 
 def _is_text(block: Any) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hands.contract import Tool
+from hands.mcp.said import NO_TEXT
 from hands.mcp.words import plain, word
 
 NAME_MAX = 62
@@ -50,13 +51,14 @@ def listing(said: Iterable[tuple[str, str, Any]]) -> Listing:
     found = Listing()
     room = ALL_MAX
     seen: set[str] = set()
-    for name, description, schema in said:
+    for each in said:
+        name, description, schema = each
         tool = {
             "name": told_name(name),
             "description": _described(description, name),
             "input_schema": schema,
         }
-        why = "another has its name" if name in seen else problem(tool)
+        why = "another has its name" if name in seen else _no_text(*each) or problem(tool)
         size = 0 if why else _size(tool)
         if not why and len(found.tools) == TOOLS_MAX:
             why = f"there are more than {TOOLS_MAX}"
@@ -70,6 +72,12 @@ def listing(said: Iterable[tuple[str, str, Any]]) -> Listing:
         found.tools.append(tool)
         found.names[str(tool["name"])] = name
     return found
+
+
+def _no_text(name: str, description: str, schema: Any) -> str:
+    if NO_TEXT in f"{name}{description}{json.dumps(schema, ensure_ascii=False)}":
+        return "its name, its description or its schema holds what is no text"
+    return ""
 
 
 def told_name(name: str) -> str:

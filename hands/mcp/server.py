@@ -1,4 +1,4 @@
-"""The connection to one MCP server: the one file that imports `mcp`.
+"""The connection to one MCP server.
 
 A task of its own holds it, for a server that dies may end all that its client began, and not only
 the call that waits. Whoever asks waits for both. What the server writes where no messages belong
@@ -7,6 +7,7 @@ is kept for who is to learn why it failed: the last of it.
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import sys
@@ -16,13 +17,24 @@ from typing import Any
 
 import httpx2
 from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from mcp.types import CONNECTION_CLOSED, Implementation, ToolListChangedNotification
+from mcp.types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    Implementation,
+    ToolListChangedNotification,
+)
+from pydantic import ValidationError
 
 from hands.api import HandLost, ToolError
+from hands.mcp.bounded import Bounded
+from hands.mcp.program import Program
+from hands.mcp.said import MOST, shown
+from hands.mcp.streams import streams, useful
 from hands.mcp.words import plain
+from hands.plugins.hosted import NotBegun
 
 START_LIMIT = 30.0
 """Seconds for a server to be ready for calls."""
@@ -31,15 +43,14 @@ _END_LIMIT = 2.5
 _CANCEL_LIMIT = 1.0
 """Seconds to tell it that a call is cancelled."""
 _PAGES_MAX = 50
-_TAIL = 4096
-"""Bytes of what it wrote last on its standard error."""
 _LINES = 8
-_READ = 64 * 1024
 _HTTP_LIMIT = 30.0
 """Seconds to connect, and between heads; an answer may take as long as its call."""
 _OURS = ("PYTHONPATH", "PYTHONUNBUFFERED")
 """Variables of our own process."""
 
+_MAY_BE_ITS_END = {CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST}
+"""What a client of HTTP makes of an answer that does not come, and a server may say itself."""
 _VERSION = "1"
 """Of the client, as servers are told; ours is not known in a sandbox."""
 
@@ -52,7 +63,7 @@ class Server:
     def __init__(self, config: Mapping[str, Any]) -> None:
         """`config` is the hand's: `command`, or `url`."""
         self._config = config
-        self._tail = bytearray()
+        self._program: Program | None = None
         self._wrong = 0
         self.changed = False
         """It said that its tools are others now."""
@@ -90,7 +101,16 @@ class Server:
         raise ToolError(f"the MCP server lists its tools on more than {_PAGES_MAX} pages")
 
     async def call(self, name: str, given: Mapping[str, Any], tell: Progress) -> dict[str, Any]:
-        """A `CallToolResult`, as JSON has it. Raises HandLost and ToolError."""
+        """A `CallToolResult`, as JSON has it. Raises HandLost and ToolError, and NotBegun."""
+        assert self._task is not None
+        if self._closing.is_set() or self._task.done():
+            raise NotBegun(self._gone)
+        try:
+            json.dumps(given, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ToolError(
+                "not run: the input holds half of a character, which is no text"
+            ) from None
 
         async def told(
             progress: float, total: float | None = None, message: str | None = None
@@ -135,9 +155,15 @@ class Server:
                 raise HandLost(self._gone)
             return asking.result()
         except MCPError as error:
-            if error.code == CONNECTION_CLOSED:
+            # A code is the server's to choose, so it says nothing of the connection.
+            if "url" in self._config and error.code in _MAY_BE_ITS_END:
+                await self._look(self._client)
+            if self._closing.is_set() or self._task.done():
                 raise HandLost(self._gone) from None
-            raise ToolError(f"the MCP server refused: {error.message}") from None
+            raise ToolError(f"the MCP server refused: {shown(error.message)}") from None
+        except ValidationError as error:
+            why = f"its answer is not as the protocol has it: {_brief(error)}"
+            raise ToolError(f"the MCP server is at fault: {why}") from None
         except httpx2.HTTPError as error:
             raise HandLost(f"the MCP server is out of reach: {_brief(error)}") from None
         except TimeoutError:
@@ -154,7 +180,7 @@ class Server:
             async with (
                 self._transport() as transport,
                 Client(
-                    transport,
+                    useful(transport),
                     message_handler=self._hear,
                     client_info=Implementation(name="carpal", version=_VERSION),
                     cache=None,
@@ -191,9 +217,9 @@ class Server:
             self._why = _brief(error)
             self._closing.set()
 
-    def _over(self) -> None:
+    def _over(self, why: str) -> None:
         """Nothing more comes of its program."""
-        self._why = "it ended"
+        self._why = self._why or why
         self._closing.set()
 
     async def _hear(self, message: Any) -> None:
@@ -207,86 +233,29 @@ class Server:
         if url := self._config.get("url"):
             # By the forwarder alone, also where an address would be taken to be near.
             proxy = os.environ.get("http_proxy") or None
+            bounded = Bounded(httpx2.AsyncHTTPTransport(proxy=proxy, trust_env=False))
             limits = httpx2.Timeout(_HTTP_LIMIT, read=None)
-            async with httpx2.AsyncClient(proxy=proxy, trust_env=False, timeout=limits) as http:
-                yield streamable_http_client(url, http_client=http)
+            async with httpx2.AsyncClient(
+                transport=bounded, trust_env=False, timeout=limits
+            ) as http:
+                yield streamable_http_client(url, http_client=http, max_sse_event_size=MOST)
             return
-        program, *arguments = self._config["command"]
-        server = StdioServerParameters(
-            command=program,
-            args=arguments,
-            env=_environment(self._config),
-            encoding_error_handler="replace",
-        )
-        with self._standard_error() as written:
-            yield _until_it_ends(stdio_client(server, errlog=written), self._over)
-
-    @contextlib.contextmanager
-    def _standard_error(self) -> Any:
-        """A pipe for it, of which the last is kept."""
-        read, write = os.pipe()
-        os.set_blocking(read, False)
-        loop = asyncio.get_running_loop()
-
-        def take() -> None:
-            with contextlib.suppress(BlockingIOError):
-                if data := os.read(read, _READ):
-                    self._tail += data
-                    del self._tail[:-_TAIL]
-                else:
-                    loop.remove_reader(read)
-
-        loop.add_reader(read, take)
+        self._program = program = Program(self._over)
+        await program.start(self._config["command"], _environment(self._config))
         try:
-            with os.fdopen(write, "w") as file:
-                yield file
-            take()
+            yield streams(program)
         finally:
-            loop.remove_reader(read)
-            os.close(read)
+            await program.end()
 
     def _said(self, why: str) -> str:
         """Why it is of no use, with its own last words."""
-        lines = plain(self._tail.decode("utf-8", "replace")).strip().splitlines()[-_LINES:]
+        tail = self._program.tail if self._program else b""
+        lines = plain(tail.decode("utf-8", "replace")).strip().splitlines()[-_LINES:]
         if self._wrong:
             why += f"; {self._wrong} lines on its standard output were no messages"
         if lines:
             why += "; the last that it wrote on its standard error:\n" + "\n".join(lines)
         return why
-
-
-class _Heard:
-    """What a server says, as its client reads it; and that it says no more."""
-
-    def __init__(self, stream: Any, over: Callable[[], None]) -> None:
-        self._stream = stream
-        self._over = over
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def __aiter__(self) -> "_Heard":
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self._stream.__anext__()
-        except StopAsyncIteration:
-            self._over()
-            raise
-
-    async def __aenter__(self) -> "_Heard":
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._stream.aclose()
-
-
-@asynccontextmanager
-async def _until_it_ends(transport: Any, over: Callable[[], None]) -> AsyncIterator[Any]:
-    """The transport; `over` is called when nothing more comes of it."""
-    async with transport as (read, write):
-        yield _Heard(read, over), write
 
 
 async def _believed(_name: str, _result: object) -> None:

@@ -3,7 +3,8 @@
 `python -P -m hands.plugins.host run MODULE:CLASS FD FOLDER HAND OWN UNIT` serves the supervisor at
 the other end of the socket FD, in frames as the supervisor's own: `call {call_id, tool, input,
 limit}`, `cancel {call_id}`, `release`; answered by `{call_id, outcome, content, attachments}`,
-content null when the output is the result. A hand that is lost says so also unasked, with an empty
+content null when the output is the result, and with `began` false when nothing of the call
+happened. A hand that is lost says so also unasked, with an empty
 call_id. HAND is for people who look at ps. In a sandbox, whose
 workspace is not in the hand's folder, `OWN` after it is that folder; else it is empty. UNIT is the
 id of the hand's unit, where its type has units.
@@ -32,7 +33,7 @@ from hands import described
 from hands.api import Cancelled, Context, HandLost, HandType, ToolError
 from hands.hints import signature
 from hands.inside.output import Capture
-from hands.plugins.hosted import Hosted
+from hands.plugins.hosted import Hosted, NotBegun
 from hands.plugins.loading import brief, kind_of, load
 from hands.plugins.screen_server import ScreenServer
 
@@ -131,6 +132,8 @@ class Host:
             answer = _failed("cancelled", "")
         except HandLost as error:
             answer = _failed("lost", brief(error, plain=True) or "its tool says that it is gone")
+            if isinstance(error, NotBegun):
+                answer["began"] = False
         except ToolError as error:
             answer = _failed("error", brief(error, plain=True) or "the tool failed")
         except BaseException as error:  # noqa: BLE001 - whatever a tool raises, its call failed

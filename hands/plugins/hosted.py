@@ -7,7 +7,11 @@ as it runs what others write. So it may be given whatever its type knows of its 
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from hands.api import Context, HandType
+from hands.api import Context, HandLost, HandType
+
+
+class NotBegun(HandLost):
+    """The environment was gone before the call: nothing of it happened."""
 
 
 class Hosted(HandType):

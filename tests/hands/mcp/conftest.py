@@ -21,6 +21,8 @@ from tests.hands.place import Place, open_place
 from tests.leftovers import nothing_orphaned
 
 SERVER = Path(__file__).with_name("server.py")
+RAW = Path(__file__).with_name("raw.py")
+"""One that does what no library would let it: `server.py raw` is the same."""
 PROBLEM = probe.problem()
 _BROUGHT = "/opt/carpal/lib/loader --library-path /opt/carpal/lib /opt/carpal/bin/python3"
 PACKAGES = "/opt/carpal-packages/0"
@@ -91,6 +93,7 @@ class Servers:
             folder.mkdir()
             folder.chmod(0o777)
             shutil.copy(SERVER, folder)
+            shutil.copy(RAW, folder)
         return folder
 
 

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import runpy
 import sys
 import time
 from pathlib import Path
@@ -26,6 +27,9 @@ def wrong() -> None:
         for _ in range(3):
             print("Welcome to the server!", flush=True)
         print("noise " * 2000, file=sys.stderr, flush=True)
+    if MODE == "raw":
+        runpy.run_path(str(Path(__file__).with_name("raw.py")), run_name="__main__")
+        sys.exit(0)
     if MODE in TOOLS:
         named(TOOLS[MODE])
 

@@ -9,6 +9,7 @@ import pytest
 from hands.attachments import BYTES_MAX, COUNT_MAX
 from hands.mcp.content import rendered
 from hands.mcp.listing import checked, listing, told_name
+from hands.mcp.said import NO_TEXT, mended, shown
 
 ANY: dict[str, Any] = {"type": "object"}
 
@@ -134,3 +135,23 @@ def test_a_file_that_is_a_resource_is_attached_by_its_name() -> None:
     text, (file,) = rendered({"content": [{"type": "resource", "resource": resource}]})
     assert (file.data, file.media_type, file.name) == (b"abc", "application/pdf", "report.pdf")
     assert text == "[resource file:///x/report.pdf, application/pdf, 3 bytes: attached]"
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (rb"a\ud83db", f"a{NO_TEXT}b"),
+        (rb"\ude00\ud83d", f"{NO_TEXT}{NO_TEXT}"),
+        (rb"\uD83D\uDE00", "\U0001f600"),
+        (rb"\ud83d\ud83d\ude00", f"{NO_TEXT}\U0001f600"),
+        (rb"\\ud83d", r"\ud83d"),
+        (rb"\\\ud83d", f"\\{NO_TEXT}"),
+        (b"caf\xe9", "caf\ufffd"),
+        (rb"\u00e9\n", "\xe9\n"),
+    ],
+)
+def test_halves_of_characters_are_marked_and_whole_ones_and_backslashes_are_as_they_were(
+    written: bytes, read: str
+) -> None:
+    assert json.loads(mended(b'"%s"' % written)) == read
+    assert NO_TEXT not in shown(read)

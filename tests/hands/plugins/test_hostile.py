@@ -243,6 +243,12 @@ CALLS = {
     "exits": ("os._exit(3)", "LOST", "its process ended with exit code 3", False),
     "segfaults": ("ctypes.string_at(0)", "LOST", "its process died by SIGSEGV", False),
     "is_gone": ("raise HandLost('the cable is out')", "LOST", "the cable is out", False),
+    "was_gone": (
+        "from hands.plugins.hosted import NotBegun; raise NotBegun('it was out')",
+        "LOST",
+        "it was out; this call did not start",
+        False,
+    ),
     "kills_its_parent": ("os.kill(os.getppid(), 9)", "LOST", "its supervisor died", False),
     "stops_its_parent": (
         "os.kill(os.getppid(), 19); time.sleep(600)",

@@ -1,0 +1,78 @@
+"""Answers of an MCP server of the network: bounded, and text, before its client reads them."""
+
+from collections.abc import AsyncIterator
+
+import httpx2
+
+from hands.mcp.said import MOST, mended
+
+_TOO_LONG = f"it answered with more than {MOST} bytes"
+_OF_A_BODY = ("content-length", "transfer-encoding")
+
+
+class Bounded(httpx2.AsyncBaseTransport):
+    """Over another transport."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """An answer in time is streamed; any other is here whole, or says why it is not."""
+        request.headers["accept-encoding"] = "identity"  # what is packed has no bound
+        response = await self._inner.handle_async_request(request)
+        packed = response.headers.get("content-encoding", "identity")
+        if packed != "identity":
+            await response.aclose()
+            return _refusal(f"it packed its answer as {packed[:20]}, which nobody asked for")
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            response.stream = _Lines(response.stream)
+            return response
+        data = bytearray()
+        try:
+            async for chunk in response.stream:
+                data += chunk
+                if len(data) > MOST:
+                    return _refusal(_TOO_LONG)
+        finally:
+            await response.stream.aclose()
+        headers = [each for each in response.headers.multi_items() if each[0] not in _OF_A_BODY]
+        return httpx2.Response(
+            response.status_code,
+            headers=headers,
+            content=mended(bytes(data)),
+            extensions=response.extensions,
+        )
+
+    async def aclose(self) -> None:
+        """Close the other."""
+        await self._inner.aclose()
+
+
+class _Lines(httpx2.AsyncByteStream):
+    """Events, by whole lines; how long one may be is its reader's to say."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        begun = bytearray()
+        async for chunk in self._inner:
+            end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
+            if not end:
+                begun += chunk
+            else:
+                yield mended(bytes(begun) + chunk[:end])
+                begun[:] = chunk[end:]
+            if len(begun) > MOST:
+                raise httpx2.SSEError(_TOO_LONG)
+        yield mended(bytes(begun))
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _refusal(why: str) -> httpx2.Response:
+    """What its client takes for the server's own error."""
+    error = {"code": -32603, "message": why}
+    return httpx2.Response(400, json={"jsonrpc": "2.0", "id": None, "error": error})
