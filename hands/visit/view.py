@@ -6,7 +6,7 @@ says of each when it began and ended, and it ends however this command does.
 
 import asyncio
 import webbrowser
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import click
 
@@ -35,7 +35,25 @@ _LAST_WORDS = 2.0
 
 
 async def view(found: Found, session_id: str, hand: str, *, opens: bool) -> int:
-    """Serve the page until the tunnel ends, or this is cancelled; the exit code."""
+    """Serve the page until the tunnel ends, or a signal or a cancel does; the exit code."""
+    task = asyncio.current_task()
+    ended: list[int] = []
+
+    def ends(number: int) -> None:
+        ended.append(number)
+        if task is not None:
+            task.cancel()
+
+    with terminal.signals(ends=ends, resized=None):
+        try:
+            return await _view(found, session_id, hand, opens=opens)
+        except asyncio.CancelledError:
+            if not ended:
+                raise
+            return 128 + ended[0]
+
+
+async def _view(found: Found, session_id: str, hand: str, *, opens: bool) -> int:
     opening = pb.EnterOpen(session_id=session_id, hand=hand, kind="view")
     async with entered(found, opening) as (way, visit):
         watching = Watching(way, visit, session_id)
@@ -46,8 +64,8 @@ async def view(found: Found, session_id: str, hand: str, *, opens: bool) -> int:
                 f"{visit.opened.daemon_id}; the address opens once; Ctrl-C ends it",
                 err=True,
             )
-            with leading(page.address) as url:
-                if opens:
+            with leading(page.address) if opens else nullcontext() as url:
+                if url is not None:
                     await asyncio.to_thread(webbrowser.open, url)
                 words = await watching.run()
                 with suppress(TimeoutError):

@@ -1,5 +1,6 @@
 """A person watches a game that a session plays, takes control of it, and gives it back."""
 
+import asyncio
 import json
 import os
 import signal
@@ -189,6 +190,26 @@ async def test_who_is_killed_while_in_control_gives_it_back_and_the_call_goes_on
     await game.until(
         lambda _: len(game.data("hand.left")) == 2 == len(game.data("hand.entered")), 0, 40 * SCALE
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+async def test_a_watch_that_a_signal_ends_leaves_no_file_that_leads_to_its_page(
+    arcade: World, game: Session, tmp_path: Path, number: signal.Signals
+) -> None:
+    opened = tmp_path / "temporary"
+    opened.mkdir()
+    carpal = command(arcade, tmp_path)
+    carpal.environ |= {"TMPDIR": str(opened), "BROWSER": f"touch {tmp_path}/opened %s"}
+    async with carpal.start("hand", "view", "--open", game.session_id) as process:
+        async with asyncio.timeout(40 * SCALE):
+            while not (tmp_path / "opened").exists():
+                assert process.returncode is None
+                await asyncio.sleep(0.05)  # another program makes it
+            assert len(list(opened.glob("carpal-view-*/view.html"))) == 1
+            process.send_signal(number)
+            await process.wait()
+        assert process.returncode == 128 + number
+    assert list(opened.glob("carpal-view-*")) == []
 
 
 async def test_nothing_that_a_person_typed_is_in_a_log_or_journal(
