@@ -108,6 +108,12 @@ def progress(asked: Message) -> Iterator[bytes]:
     yield text(asked, "done")
 
 
+def grows(asked: Message) -> Iterator[bytes]:
+    """Have other tools from now on, it says."""
+    yield dumped(method="notifications/tools/list_changed")
+    yield text(asked, "grown")
+
+
 def deaf(asked: Message) -> Iterator[bytes]:
     """Hear of no cancel for a while."""
     yield dumped(
@@ -164,7 +170,19 @@ TOOLS: dict[str, Callable[[Message], Iterator[bytes]]] = {
     each.__name__: each
     for each in (
         *(plain, busy, half, half_structured, half_refused, half_progress, latin, wrong, twice),
-        *(asks, notes, progress, deaf, structured, large, endless, die, closes, stops_reading),
+        *(
+            asks,
+            notes,
+            progress,
+            grows,
+            deaf,
+            structured,
+            large,
+            endless,
+            die,
+            closes,
+            stops_reading,
+        ),
         *(forks,),
     )
 }

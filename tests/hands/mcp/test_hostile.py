@@ -167,6 +167,15 @@ async def test_a_flood_of_what_needs_no_answer_holds_up_no_result(
 
 
 @pytest.mark.parametrize("raw", ["pipe", "events"], indirect=True)
+async def test_tools_that_change_in_a_call_are_said_by_each_transport(
+    servers: Servers, raw: str
+) -> None:
+    first = (await servers.place.run(raw, "grows")).content
+    second = (await servers.place.run(raw, "plain")).content
+    assert f"{first}\n{second}".count("its tools have changed") == 1
+
+
+@pytest.mark.parametrize("raw", ["pipe", "events"], indirect=True)
 async def test_a_flood_of_progress_is_output_to_its_last_step(servers: Servers, raw: str) -> None:
     steps = await servers.place.steps(servers.place.request(raw, "progress"))
     assert steps[-1].result.content == "done"
