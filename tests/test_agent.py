@@ -57,6 +57,28 @@ def test_an_agent_that_says_nothing_is_a_whole_one() -> None:
         (SHELL + "placement: {labels: {n: 1}}}}", "hands.shell.placement.labels.n: must be text"),
         ("permissions: {tools: {bash: ask}}", "tools.bash: must be always_allow or always_ask"),
         ("permissions: {tools: {'a b': always_ask}}", "permissions.tools.a b: is no name"),
+        (
+            "mcp_servers: [{name: a, url: 'http://a.com'}]",
+            "mcp_servers[0].url: must begin with https://",
+        ),
+        (
+            "mcp_servers: [{name: a, url: 'https://u@a.com'}]",
+            "mcp_servers[0].url: must name a host",
+        ),
+        ("mcp_servers: [{name: a, url: 'https://a b'}]", "mcp_servers[0].url: must be visible"),
+        ("mcp_servers: [{name: a}]", "mcp_servers[0].url: is missing"),
+        ("mcp_servers: [{name: A, url: 'https://a'}]", "mcp_servers[0].name: 'A' is no name"),
+        (
+            "mcp_servers: [{name: brain, url: 'https://a'}]",
+            "mcp_servers[0].name: is 'brain', which is a hand's name",
+        ),
+        (
+            "{hands: {a: {type: process}}, mcp_servers: [{name: a, url: 'https://a'}]}",
+            "mcp_servers[0].name: is 'a', which is a hand's name",
+        ),
+        ("mcp_servers: [{name: a, url: 'https://a', token: t}]", "mcp_servers[0].token: is no key"),
+        ("vault_ids: default", "vault_ids: must be a list"),
+        ("vault_ids: [v, v]", "vault_ids: names a vault twice"),
         ("context: {policy: trim, summary_tokens: 3}", "context.summary_tokens: is no setting of"),
         ("permissions: {default: deny}", "permissions.default: must be always_allow or always_ask"),
         ("permissions: {all: always_ask}", "permissions.all: is no key; there is default, tools"),

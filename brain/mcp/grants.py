@@ -57,8 +57,10 @@ def is_away(error: CarpalError) -> bool:
 class SessionGrant:
     """Of one drive."""
 
-    def __init__(self, driver: Driver, door: Door | None) -> None:
+    def __init__(self, driver: Driver, door: Door | None, *, renew: float = RENEW) -> None:
+        """`renew`: seconds between renewals."""
         self._driver = driver
+        self._renew = renew
         self._known = door
         self._began = time.monotonic()
         self._asking = asyncio.Lock()
@@ -87,7 +89,8 @@ class SessionGrant:
             agent = self._driver.transcript.agent
             wanted = servers.grant_id(agent)
             stale = self._since <= self._door.doubted or wanted != self._id
-            if stale or time.monotonic() - self._since > 2 * RENEW:
+            # Whoever keeps it asks when it is just due.
+            if stale or time.monotonic() - self._since >= self._renew * 0.9:
                 await self._ask(wanted)
             return self._token
 
@@ -100,10 +103,9 @@ class SessionGrant:
         """Have it, and renew it; runs until cancelled."""
         backoff = Backoff(1.0, 30.0)
         while True:
-            wait = RENEW
+            wait = self._renew
             try:
-                async with self._asking:
-                    await self._ask(servers.grant_id(self._driver.transcript.agent))
+                await self.token()
                 backoff.works()
             except Anew:
                 wait = backoff.next()  # for whoever needs it; that may be nobody

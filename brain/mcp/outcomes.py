@@ -45,6 +45,10 @@ _NOT_RUN: Mapping[str, tuple[str, str]] = {
     "NOT_SENDABLE": ("the arguments cannot be sent to this server", Reason.INPUT_INVALID),
     "PARAMS_INVALID": ("the arguments are not those of a call", Reason.INPUT_INVALID),
     "NO_REQUEST": ("the arguments are larger than the vault takes", Reason.INPUT_INVALID),
+    **dict.fromkeys(
+        ("MALFORMED", "METHOD_UNKNOWN", "VERSION_UNSUPPORTED", "CALL_ID_MISSING"),
+        ("the vault takes no such request", layers.MCP_REFUSED),
+    ),
     "UNAVAILABLE": ("the vault cannot write down what it does", Reason.AUDIT_NOT_WRITTEN),
 }
 """Reasons of which nothing left the vault → what the model is told, and the cause."""

@@ -38,7 +38,7 @@ async def idle(made: Session, after: int = 0) -> dict[str, object]:
     return made.data("session.status_idle")[-1] | {"position": event.position}
 
 
-async def test_the_token_that_a_call_is_made_with_is_in_no_log_event_environment_or_memory(
+async def test_v10_the_token_that_a_call_is_made_with_is_in_no_log_event_environment_or_memory(
     there: Notes,
 ) -> None:
     async with there.session("add one") as made:
@@ -73,6 +73,18 @@ async def test_a_person_is_asked_unless_the_agent_says_that_nobody_is(there: Not
         await idle(made, word.position)
         assert made.data("agent.tool_result")[-1]["outcome"] == "ok"
         assert there.effects() == [*before, "one"]
+
+
+async def test_v39_two_sessions_that_call_at_once_get_each_its_own_answer(there: Notes) -> None:
+    before = len(there.effects())
+    async with there.session("hold it") as one, there.session("add one") as other:
+        await idle(other)
+        assert other.results()[0].startswith("note ")
+        assert one.results() == []
+        await there.began(before + 2)
+        await there.go()
+        await idle(one)
+        assert one.results() == ["held"]
 
 
 async def test_pictures_data_long_texts_and_errors_come_as_those_of_any_tool(there: Notes) -> None:

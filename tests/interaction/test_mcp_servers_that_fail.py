@@ -1,5 +1,6 @@
 """Kill whoever has a part in a call of an MCP server: it happens once, and the log is true."""
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -89,6 +90,31 @@ async def test_a_vault_killed_in_the_middle_of_a_call_comes_back_and_the_session
     assert there.effects() == ["held", "one"]
 
 
+@pytest.mark.parametrize(
+    ("step", "told", "effects"),
+    [
+        ("before_written", ("ok", "note 1"), ["one"]),
+        ("written", ("interrupted", "nobody knows what became of it; the call may have"), []),
+        ("answered", ("interrupted", "nobody knows what became of it; the call may have"), ["one"]),
+    ],
+)
+async def test_a_vault_that_is_killed_at_a_step_of_a_call_sends_it_once_at_most(
+    there: Notes, tmp_path: Path, step: str, told: tuple[str, str], effects: list[str]
+) -> None:
+    points = Points(tmp_path / "points")
+    points.arm(f"vault.mcp_call.{step}", "kill")
+    async with there.session("add one") as made:
+        async with asyncio.timeout(SECONDS):
+            await there.it.running["vault"].process.wait()
+        await there.vault()
+        await idle(made)
+        outcome, text = said(made)
+        assert outcome == told[0]
+        assert told[1] in text
+        assert len(made.results()) == 1
+    assert there.effects() == effects
+
+
 async def test_s15_a_server_that_restarts_fails_one_call_and_the_next_is_taken_with_all_tools(
     there: Notes,
 ) -> None:
@@ -152,7 +178,7 @@ async def test_a_takeover_makes_the_grant_of_the_brain_before_worthless(there: N
     assert there.effects() == ["held"]
 
 
-async def test_a_tool_that_changed_is_asked_about_and_called_once_a_person_agreed(
+async def test_v41_a_tool_that_changed_is_asked_about_and_called_once_a_person_agreed(
     there: Notes,
 ) -> None:
     async with there.session("add one") as made:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from carpal.errors import CarpalError
+from carpal.fault_points import point
 from carpal.status import Reason
 from vault.guard.errors import GuardError, Malformed, TimedOut, TooLarge
 from vault.guard.transport import Guard
@@ -103,12 +104,15 @@ class Calls:
             answered = elicit.answered(asking.ask.params, self._key, about)
             turn = answered.turn if answered else 0
             if sending is None:  # a second turn, with a newer credential, is the same sending
+                point("vault.mcp_call.before_written")
                 sending = await self._journal.sending(
                     asking.grant.session, asking.ask.call, asking.policy.name, turn
                 )
             params = {"name": name, "arguments": asking.ask.params.get("arguments", {})}
             params |= answered.params if answered else {}
+            point("vault.mcp_call.written")
             result = await upstream.ask(use, "tools/call", params, more=more, progress=progress)
+            point("vault.mcp_call.answered")
             if result.get("resultType", "complete") == "complete":
                 return _result(result)
             if not (asking.policy.elicitation and asking.ask.modern):
