@@ -16,8 +16,10 @@ from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from carpal.tls import private_folder, write_file
 from vault.audit.opening import AuditReader
+from vault.credentials.rows import Rows
 from vault.database import Database
 from vault.files import VaultFiles
+from vault.oauth.states import States
 from vault.opened import last_epoch, local_actor, open_all, open_safe
 from vault.safe import seal_of
 
@@ -106,7 +108,7 @@ def _accepted(files: VaultFiles) -> list[str]:
         ) as record:
             mark = safe.accept(newest)
             tokens = it.store.erase_secrets()
-            unknown = it.store.doubt_refresh()
+            unknown = States(Rows(it.safe)).doubt()
             it.store.restate_witnesses()
             record.add(epoch=mark.epoch, manifest=mark.manifest, count=tokens)
         revoked = {row.identity for row in it.store.revocations_since(-1)}

@@ -202,11 +202,13 @@ def validate(found: Found, *, credential_id: str, as_json: bool) -> int:
     request = vault_pb2.ValidateCredentialRequest(credential_id=credential_id)
     told = _ask(found, "ValidateCredential", request, _VALIDATE_SECONDS)
     facts = {"verdict": told.verdict, "step": told.step, "detail": told.detail}
+    facts["refresh"] = told.refresh
     if as_json:
         click.echo(json.dumps({"credential_id": credential_id, **facts}))
     else:
         why = f" at {told.step}: {told.detail}" if told.step else ""
-        click.echo(f"{credential_id}: {told.verdict}{why}")
+        refresh = f" (refresh: {told.refresh})" if told.refresh else ""
+        click.echo(f"{credential_id}: {told.verdict}{why}{refresh}")
     return _EXIT.get(told.verdict, 1)
 
 

@@ -22,6 +22,7 @@ from vault.audit.audit import Audit
 from vault.audit.table import Row
 from vault.ca import Claims, requested_key
 from vault.credentials.desk import CredentialDesk
+from vault.credentials.rows import Row as CredentialRow
 from vault.credentials.rpc import CredentialRpcs
 from vault.door import Door
 from vault.grants.grants import Grants
@@ -29,6 +30,7 @@ from vault.grants.rpc import GrantRpcs
 from vault.guard.transport import Guard
 from vault.oauth.engine import Engine
 from vault.oauth.kept import Kept, Refreshing
+from vault.oauth.states import States
 from vault.signing import Issued, Signer
 from vault.store import TokenRow
 
@@ -222,6 +224,10 @@ class VaultService(CredentialRpcs, GrantRpcs, vault_pb2_grpc.VaultServicer):
         if self._guard is None:
             self._guard = Guard()
         return self._guard
+
+    def shown(self, row: CredentialRow) -> str:
+        """Of an OAuth credential also what became of refreshing it."""
+        return States(self._desk.rows).shown(row)
 
     def refreshing(self) -> Refreshing:
         """The one engine of this process."""

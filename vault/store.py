@@ -319,15 +319,6 @@ class Store:
             for row in self.revocations_since(-1):
                 self.bear_witness(row.identity)
 
-    def doubt_refresh(self) -> int:
-        """Note of credentials that rotate that theirs may be used up; how many those are."""
-        with self.transaction():
-            self._db.execute(
-                "UPDATE credentials SET state = 'refresh_unknown' "
-                "WHERE kind = 'mcp_oauth' AND archived IS NULL"
-            )
-            return self._db.changes()
-
     def check_witnesses(self) -> None:
         """VAULT_ROLLED_BACK when a revocation was changed, added or lost."""
         told = {place.id: policy for place, policy, _ in self._safe.places("revocation")}

@@ -865,21 +865,29 @@ class ValidateCredentialResponse(_message.Message):
     VERDICT_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    REFRESH_FIELD_NUMBER: _builtins.int
     verdict: _builtins.str
     """`valid`, `invalid` or `unknown`."""
     detail: _builtins.str
     step: _builtins.str
-    """Which step did not succeed: `open`, `fetch`, `reach`, `authenticate` or `protocol`; empty when all did."""
+    """Which step did not succeed: `refresh`, `open`, `fetch`, `reach`,
+    `authenticate` or `protocol`; empty when all did.
+    """
+    refresh: _builtins.str
+    """Of `mcp_oauth`: how refreshing it went: `succeeded`, `failed`, `connect_error` or
+    `no_refresh_token`; empty when there was no need.
+    """
     def __init__(
         self,
         *,
         verdict: _builtins.str = ...,
         detail: _builtins.str = ...,
         step: _builtins.str = ...,
+        refresh: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "step", b"step", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "refresh", b"refresh", "step", b"step", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

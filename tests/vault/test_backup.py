@@ -1,5 +1,6 @@
 """A backup is whole, holds no key, and never comes back unseen."""
 
+import json
 import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,13 +8,16 @@ from pathlib import Path
 import pytest
 
 from carpal.errors import BadInput, CarpalError
-from carpal.identity import Role
+from carpal.identity import Identity, Role
 from carpal.status import Reason
 from tests.vault.audit.desk import lines
 from vault import setup
 from vault.backup import backup, restore
 from vault.ca import Claims
+from vault.credentials.desk import CredentialDesk
+from vault.credentials.rows import Rows
 from vault.files import VaultFiles
+from vault.oauth.states import States
 from vault.opened import authority_of, opened
 from vault.store import TokenRow
 
@@ -78,6 +82,35 @@ def test_v03_an_older_backup_is_refused_unless_it_is_accepted(
         if each["what"] == "intent" and each["action"] == "restore.accept"
     ]  # fmt: skip
     assert line["since"] < line["through"]
+
+
+def test_refresh_tokens_of_a_restored_past_are_doubted(files: VaultFiles, tmp_path: Path) -> None:
+    out = tmp_path / "old.tar"
+    refresh = {"client_id": "c", "token_endpoint": "https://login.a.com/token"}
+    with opened(files) as it:
+        desk = CredentialDesk(Rows(it.safe), now)
+        for name, policy, more in (
+            ("rotates", {"refresh": refresh}, {"refresh_token": b"rt-0123456789ab"}),
+            ("ends", {}, {}),
+        ):
+            desk.create(
+                Identity("x.example", Role.OPERATOR, "o", "w", "", now(), now(), 1),
+                credential_id=name,
+                workspace="w",
+                vault_id="",
+                display_name="",
+                kind="mcp_oauth",
+                policy=json.dumps({"mcp_server_url": f"https://{name}.a.com", **policy}).encode(),
+                secrets={"access_token": b"at-0123456789ab", **more},
+            )
+    backup(files, out)
+    setup.issue(files, Claims(Role.BRAIN, "b"), files.identity(Role.BRAIN, "b"), now)
+    said = "\n".join(restore(files, out, accept=True))
+    assert "1 credentials with a refresh token are to be validated" in said
+    with opened(files) as it:
+        rows, states = Rows(it.safe), States(Rows(it.safe))
+        shown = {row.key.id: states.shown(row) for row in rows.all("w")}
+    assert shown == {"rotates": "refresh_unknown", "ends": "active"}
 
 
 def test_v03_a_copied_folder_is_noticed_by_the_audit_even_without_the_anchor(

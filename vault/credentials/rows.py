@@ -5,6 +5,7 @@ of the safe.
 """
 
 import json
+import logging
 from dataclasses import dataclass, replace
 
 from carpal.errors import CarpalError, refuse
@@ -14,6 +15,8 @@ from vault.credentials.rules import Key, Policy, binding, encoded, kind_of
 from vault.safe import Safe
 from vault.seal.envelope import Place, policy_hash
 from vault.sources.reference import Reference
+
+_log = logging.getLogger(__name__)
 
 ACTIVE, ARCHIVED = "active", "archived"
 _POLICY = "policy"
@@ -86,6 +89,17 @@ class Rows:
             "AND (vault_id = ? OR ? = '') ORDER BY created, credential_id"
         )
         return [_row(row) for row in self._db.execute(query, (workspace, vault_id, vault_id))]
+
+    def everywhere(self) -> list[Row]:
+        """Of all workspaces, but what is archived or damaged."""
+        found = []
+        query = f"SELECT {_COLUMNS} FROM credentials WHERE archived IS NULL"  # noqa: S608
+        for row in self._db.execute(query):
+            try:
+                found.append(_row(row))
+            except CarpalError as error:
+                _log.error("a credential is damaged", extra={"why": str(error)})
+        return found
 
     def add(self, row: Row, secrets: dict[str, bytes], seconds: int) -> None:
         """A new one."""

@@ -1,6 +1,7 @@
 """The RPCs of credentials: messages in and out; what is done is in the audit before."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import grpc
@@ -39,6 +40,10 @@ class CredentialRpcs:
         raise NotImplementedError
 
     async def _do(self, work: Callable[[], T]) -> T:
+        raise NotImplementedError
+
+    def shown(self, row: Row) -> str:
+        """A credential's state, as an operator is to see it; in the store's thread."""
         raise NotImplementedError
 
     def refreshing(self) -> Refresher:
@@ -95,8 +100,12 @@ class CredentialRpcs:
     ) -> pb.ListCredentialsResponse:
         """Without secrets."""
         who, desk = caller(context), self._desk
-        rows = await self._do(lambda: desk.list(who, request.workspace, request.vault_id))
-        return pb.ListCredentialsResponse(credentials=[_info(row) for row in rows])
+
+        def listed() -> list[pb.CredentialInfo]:
+            rows = desk.list(who, request.workspace, request.vault_id)
+            return [_info(replace(row, state=self.shown(row))) for row in rows]
+
+        return pb.ListCredentialsResponse(credentials=await self._do(listed))
 
     async def ArchiveCredential(
         self, request: pb.ArchiveCredentialRequest, context: Context
@@ -116,7 +125,7 @@ class CredentialRpcs:
         row = await self._do(lambda: desk.rows.get(who.workspace, request.credential_id))
         found = await validated(row, who.uri, self.uses(), self.guard)
         return pb.ValidateCredentialResponse(
-            verdict=found.verdict, step=found.step, detail=found.detail
+            verdict=found.verdict, step=found.step, detail=found.detail, refresh=found.refresh
         )
 
     def uses(self) -> Uses:

@@ -58,6 +58,13 @@ class Refresher(Protocol):
         """The access token that is kept is good by now, as far as anybody knows. CarpalError."""
         ...
 
+    async def renewed(self, key: Key) -> str:
+        """Refresh one that is due or doubted.
+
+        `succeeded`, `failed`, `connect_error`, `no_refresh_token`, or empty: there was no need.
+        """
+        ...
+
     async def refused(self, key: Key, generation: int) -> bool:
         """The server took none of this generation; whether there is another now."""
         ...
@@ -116,6 +123,12 @@ class Uses:
             yield InUse(
                 record, self._audit, row=opened.row, token=token, secrets=secrets, newer=newer
             )
+
+    async def renewed(self, row: Row) -> str:
+        """As `Refresher.renewed`; empty of one that is not refreshed."""
+        if row.kind != "mcp_oauth" or self._refresher is None:
+            return ""
+        return await self._refresher.renewed(row.key)
 
     async def tried(self, row: Row, *, action: str, actor: str) -> None:
         """Open one, wherever it lies, and send it nowhere. Raises as `use`."""

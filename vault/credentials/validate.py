@@ -3,7 +3,7 @@
 What the server says in words is nobody's business: a verdict is one of ours.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from carpal.errors import CarpalError
 from carpal.status import Reason
@@ -29,9 +29,15 @@ class Verdict:
     step: str = ""
     """Where it ended; empty of one that is valid.
 
-    `open`, `fetch`, `reach`, `authenticate` or `protocol`.
+    `refresh`, `open`, `fetch`, `reach`, `authenticate` or `protocol`.
     """
     detail: str = ""
+    refresh: str = ""
+    """How refreshing it went, as `Uses.renewed` has it; empty where there was no need."""
+
+
+_AGAIN = Verdict("", "again")
+"""The server took it not, and there is another now: as for a session, that one is tried once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,15 @@ class _Alone:
 
 
 async def validated(row: Row, actor: str, uses: Uses, guard: Guard) -> Verdict:
-    """Ask its server for its tools. Raises AUDIT_NOT_WRITTEN."""
+    """Ask its server for its tools, with a fresh token. Raises AUDIT_NOT_WRITTEN."""
+    refresh = await uses.renewed(row)
+    found = await _found(row, actor, uses, guard)
+    if found is _AGAIN:
+        refresh, found = "succeeded", await _found(row, actor, uses, guard, last=True)
+    return replace(found, refresh=refresh)
+
+
+async def _found(row: Row, actor: str, uses: Uses, guard: Guard, *, last: bool = False) -> Verdict:
     action = "credential.validate"
     url = row.policy.get("mcp_server_url")
     try:
@@ -57,6 +71,9 @@ async def validated(row: Row, actor: str, uses: Uses, guard: Guard) -> Verdict:
         alone = _Alone(row.key.workspace, (row.key.id,))
         async with uses.use(alone, policy, action=action, actor=actor) as use:
             verdict = await _asked(Upstream(guard, policy, None), use)
+            if verdict.step == "authenticate" and not last and await use.refused():
+                use.outcome("refused")
+                return _AGAIN
             use.outcome("ok", verdict=verdict.verdict, reason=verdict.detail)
             return verdict
     except CarpalError as error:
@@ -65,6 +82,10 @@ async def validated(row: Row, actor: str, uses: Uses, guard: Guard) -> Verdict:
         if error.reason is Reason.CREDENTIAL_NOT_FETCHED:
             failure = Failure(error.fields["why"])
             return Verdict("invalid" if failure.final else "unknown", "fetch", failure.value)
+        if error.reason is Reason.CREDENTIAL_NEEDS_CONSENT:
+            return Verdict("invalid", "refresh", "consent is needed")
+        if error.reason is Reason.CREDENTIAL_NOT_REFRESHED:
+            return Verdict("unknown", "refresh", "the authorization server gives no token now")
         return Verdict("invalid", "open", f"it does not open: {error.reason}")
 
 

@@ -108,6 +108,25 @@ class Engine:
         self._forced[key] = (held.generation, time.monotonic())
         return True
 
+    async def renewed(self, key: Key) -> str:
+        """Refresh one whose token is due, or of whose refresh token nobody knows; how that went.
+
+        `succeeded`, `failed`, `connect_error`, `no_refresh_token`; empty where there was no need.
+        """
+        held = await self._do(self._credentials.load, key)
+        if held.tokens.refresh is None:
+            return "" if usable(held.tokens, self._clock()) else "no_refresh_token"
+        unsure = await self._do(self._rows.state, key) is not State.FRESH
+        if not unsure and not self._due(held):
+            return ""
+        try:
+            await self._refreshed(key, held.generation)
+        except CarpalError as error:
+            if error.reason is Reason.AUDIT_NOT_WRITTEN:
+                raise
+            return error.fields.get("refresh", "failed")
+        return "succeeded"
+
     async def state(self, key: Key) -> State:
         """Of its refreshing."""
         return await self._do(self._rows.state, key)
@@ -189,6 +208,8 @@ class Engine:
                 if isinstance(answer, Refused):
                     refused = answer.code
                     raise _over(key, refused)
+                if answer == Later(0):
+                    raise _later("the authorization server is not reached", "connect_error")
                 raise _later("the authorization server did not answer as it should")
         finally:
             if not done:
@@ -297,5 +318,9 @@ def _over(key: Key, code: str) -> CarpalError:
     )
 
 
-def _later(why: str) -> CarpalError:
-    return refuse(Reason.CREDENTIAL_NOT_REFRESHED, f"the access token was not refreshed: {why}")
+def _later(why: str, refresh: str = "failed") -> CarpalError:
+    return refuse(
+        Reason.CREDENTIAL_NOT_REFRESHED,
+        f"the access token was not refreshed: {why}",
+        refresh=refresh,
+    )

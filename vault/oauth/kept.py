@@ -78,6 +78,10 @@ class Refreshing:
         """See to it that the access token that is kept is of use. CREDENTIAL_NEEDS_CONSENT, …"""
         await self._engine.fresh(Key(*key))
 
+    async def renewed(self, key: tuple[str, str, str]) -> str:
+        """Refresh it if that is due or its refresh token is doubted; how that went, or nothing."""
+        return await self._engine.renewed(Key(*key))
+
     async def refused(self, key: tuple[str, str, str], generation: int) -> bool:
         """A server took none of this generation; whether there is another."""
         return await self._engine.refused(Key(*key), generation)

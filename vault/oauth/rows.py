@@ -129,6 +129,12 @@ class Rows:
             else:
                 self.done(key)
 
+    def doubt(self, key: Key) -> None:
+        """Its refresh token may be spent: the database is of the past. In a transaction."""
+        generation = self._generation(key)
+        if self._row(key, generation) is None:
+            self._put(key, _Row(generation, "", 0.0, "", 1, ""))
+
     def state(self, key: Key) -> State:
         """Of now."""
         row = self._row(key, self._generation(key))

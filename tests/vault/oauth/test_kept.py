@@ -22,9 +22,11 @@ from tests.vault.oauth.world import World
 from vault.credentials.desk import CredentialDesk
 from vault.credentials.rows import Rows
 from vault.credentials.uses import Uses
+from vault.credentials.validate import validated
 from vault.mcp.policy import server_policy
 from vault.oauth.engine import Engine
 from vault.oauth.kept import Kept, Refreshing
+from vault.oauth.states import States
 
 NOW = datetime.now(UTC)
 OPERATOR = Identity("carpal.internal", Role.OPERATOR, "o", "default", "", NOW, NOW, 1)
@@ -73,6 +75,20 @@ class Vault:
         )
         await self.do(create)
 
+    async def state(self) -> str:
+        """As an operator is shown it."""
+        states = States(self.rows)
+        return str(await self.do(lambda: states.shown(self.rows.get("default", "linear"))))
+
+    async def doubt(self) -> None:
+        """As after a backup was put back."""
+        assert await self.do(States(self.rows).doubt) == 1
+
+    async def tried(self) -> tuple[str, str, str]:
+        row = self.rows.get("default", "linear")
+        found = await validated(row, "x", self.uses, self.there.desk.guard)
+        return found.verdict, found.step, found.refresh
+
     async def used(self, *, refused: bool = False) -> str:
         policy = server_policy("a", {"url": mcp(self.there)})
         async with self.uses.use(Granted(), policy, action="mcp.ping", actor="x") as use:
@@ -115,6 +131,48 @@ async def test_one_whose_consent_is_gone_says_so(vault: Vault) -> None:
     with pytest.raises(CarpalError) as caught:
         await vault.used()
     assert caught.value.reason is Reason.CREDENTIAL_NEEDS_CONSENT
+
+
+async def test_a_doubted_refresh_token_is_tried_once_and_a_token_with_time_left_serves_meanwhile(
+    vault: Vault,
+) -> None:
+    await vault.enrol()
+    login = vault.there.login
+    access = login.access[-1]
+    assert await vault.state() == "active"
+    await vault.doubt()
+    assert await vault.state() == "refresh_unknown"
+    assert await vault.used() == access
+    login.live.clear()  # it was spent after the backup was made
+    assert await vault.tried() == ("invalid", "authenticate", "failed")
+    assert await vault.state() == "needs_reauth"
+    assert await vault.used() == access
+    assert len(login.posts) == 2, "the code, and one try"
+
+
+async def test_a_doubted_refresh_token_that_is_good_is_doubted_no_more(vault: Vault) -> None:
+    await vault.enrol()
+    await vault.doubt()
+    assert await vault.tried() == ("invalid", "authenticate", "succeeded")  # it takes nobody
+    assert await vault.state() == "active"
+
+
+async def test_validating_refreshes_what_is_over_and_says_how_that_went(vault: Vault) -> None:
+    await vault.enrol(expires_at=time.time() - 1)
+    allowed = set(vault.there.desk.rule.ports)
+    vault.there.desk.rule.ports.clear()
+    assert await vault.tried() == ("unknown", "refresh", "connect_error")
+    assert await vault.state() == "active"
+    vault.there.desk.rule.ports |= allowed
+    vault.engine._paces.clear()  # the wait is over
+    vault.there.login.live.clear()
+    assert await vault.tried() == ("invalid", "refresh", "failed")
+
+
+async def test_validating_what_is_over_and_cannot_be_refreshed_says_that(vault: Vault) -> None:
+    await vault.enrol(expires_at=time.time() - 1, refresh=None)
+    assert await vault.tried() == ("invalid", "refresh", "no_refresh_token")
+    assert await vault.state() == "active"
 
 
 async def test_v36_the_endpoint_is_bound_to_the_refresh_token(vault: Vault) -> None:
