@@ -33,7 +33,11 @@ _PRESS_MAX = 10_000
 _KEY_SECONDS = 0.3
 """That a key takes at most to be pressed, on an old phone."""
 _CHARACTER_SECONDS = 0.05
+_STEP_SECONDS = 0.5
+_TYPING = 240.0
+"""Seconds for a text: more than the longest in the most steps may take."""
 _LAUNCH_LIMIT = 30.0
+_PHONES_MAX = 256
 
 
 class Android(HandType):
@@ -56,6 +60,8 @@ class Android(HandType):
         if not adb.program():
             return []  # the probe says it
         found = await adb.states()
+        if len(found) > _PHONES_MAX:  # no daemon names more, and each is asked by a process
+            raise Unreachable(f"adb names {len(found)} phones, more than {_PHONES_MAX}")
         labels = await asyncio.gather(*(Phone(each).labels(found[each]) for each in found))
         return [Unit(said.unit_id(each["serial"]), each) for each in labels]
 
@@ -164,11 +170,12 @@ class Android(HandType):
         await self._shell(" && ".join(swipes), COMMAND_LIMIT + 2 * len(swipes))
         return computer.scrolled(scroll_direction)
 
-    @tool()
+    @tool(time_limit=_TYPING)
     async def type(self, text: computer.Typed) -> str:
         """Type text into what has the focus: ASCII alone. A new line is the key Return."""
-        limit = COMMAND_LIMIT + _CHARACTER_SECONDS * len(text)
-        await self._shell(typed.command(text), limit)
+        steps = typed.steps(text)
+        limit = COMMAND_LIMIT + _CHARACTER_SECONDS * len(text) + _STEP_SECONDS * len(steps)
+        await self._shell(" && ".join(steps), limit)
         return computer.TYPED
 
     @tool()

@@ -42,8 +42,10 @@ class Phone:
         ran = await adb.run("-s", self.serial, "shell", command, limit=limit)
         if ran.code:
             await self._check()
+            if why := said.cut_off(ran.code, ran.out, ran.err):
+                raise Unreachable(f"adb: {why}")
             why = said.line(ran.err or ran.out) or f"exit code {ran.code}"
-            raise ToolError(f"the phone did not do it: {why}")
+            raise ToolError(f"the phone failed at it, and may have done a part: {why}")
         return ran.out
 
     async def shot(self) -> Shot:

@@ -15,6 +15,7 @@ _WHY: Mapping[str, str] = {
     "no permissions": "may not be opened by the daemon's user: see adb's udev rules (Debian's "
     "android-sdk-platform-tools-common, and the group plugdev)",
 }
+_NO_ANSWER = 255
 MAY_COME = ("", "offline", "authorizing", "connecting")
 """States that pass by themselves, when a phone starts anew."""
 PROPERTIES: Mapping[str, str] = {
@@ -64,6 +65,18 @@ def why(serial: str, state: str) -> str:
     """Why a phone in a state takes no calls, and what to do."""
     reason = _WHY.get(state, f"is in the state {state[:40]!r}: restart it")
     return f"the phone {serial} {reason}"
+
+
+def cut_off(code: int, out: bytes, err: bytes) -> str:
+    """Why it is adb that failed and not the phone, which may have done all; empty when it did not.
+
+    adb's own words begin so, in small letters; when the phone goes in the middle it has none, and
+    the code for an answer that never came.
+    """
+    told = line(err)
+    if told.startswith(("error: ", "adb: ")):
+        return told
+    return "it lost the phone meanwhile" if code == _NO_ANSWER and not line(err or out) else ""
 
 
 def properties(data: bytes) -> dict[str, str]:

@@ -11,13 +11,15 @@ from hands.api import ToolError
 
 TEXT_MAX = 2000
 """Characters of one call; a phone types some hundred in a second."""
+STEPS_MAX = 200
+"""Commands that a text may take; an old phone needs half a second for each."""
 _KEYS = {"\n": "KEYCODE_ENTER", "\t": "KEYCODE_TAB"}
-_PART = re.compile(r"\n|\t|[^\n\t]+")
+_PART = re.compile(r"[\n\t]+|[^\n\t]+")
 _SHOWN = 10
 
 
-def command(text: str) -> str:
-    """What the phone's shell is to do so that the text is typed. Raises ToolError."""
+def steps(text: str) -> list[str]:
+    """What the phone's shell is to do, each when the one before went well. Raises ToolError."""
     text = text.replace("\r\n", "\n")
     if not text or len(text) > TEXT_MAX:
         raise ToolError(f"text: {len(text)} characters are not 1 to {TEXT_MAX}; type it in parts")
@@ -28,12 +30,18 @@ def command(text: str) -> str:
             f"text: a phone types only ASCII by adb, and not {shown}; nothing was typed. Leave it "
             "out, or tap it on the keyboard that the screen shows"
         )
-    return " && ".join(step for part in _PART.findall(text) for step in _steps(part))
+    found = [step for part in _PART.findall(text) for step in _steps(part)]
+    if len(found) > STEPS_MAX:
+        raise ToolError(
+            f"text: it is typed in {len(found)} steps, more than {STEPS_MAX}: a line is one, and "
+            "each %s begins one; nothing was typed. Type it in parts"
+        )
+    return found
 
 
 def _steps(part: str) -> list[str]:
-    if part in _KEYS:
-        return [f"input keyevent {_KEYS[part]}"]
+    if part[0] in _KEYS:
+        return [f"input keyevent {' '.join(_KEYS[each] for each in part)}"]
     pieces = part.replace("%s", "%\0s").split("\0")
     return [f"input text {quote(each.replace(' ', '%s'))}" for each in pieces]
 

@@ -54,6 +54,7 @@ class Rack:
             "own": ["com.example.notes", "com.example.hidden"],
             "running": ["com.example.notes", "com.example.hidden", "com.android.settings"],
             "broken": [],
+            "stuck": [],
             "old": False,
             "properties": {
                 "ro.product.model": f"Model {serial[-1]}",

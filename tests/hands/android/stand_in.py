@@ -63,7 +63,7 @@ def adb() -> NoReturn:
     verb, *rest = arguments
     with (HERE / "calls").open("a") as calls:
         calls.write(json.dumps([os.getpid(), serial, verb, *rest]) + "\n")
-    fails(serial, verb, rest)
+    slips = fails(serial, verb, rest)
     with world() as found:
         if not found["server"] and remote:
             end(1, "", "* cannot start server on remote host\n")
@@ -86,10 +86,18 @@ def adb() -> NoReturn:
         end(1, "", f"error: device {phone['state']}\n")
     os.environ.update(PATH=f"{HERE}/phone:/usr/bin:/bin", PHONE=serial)
     os.chdir("/")
-    os.execv("/bin/sh", ["sh", "-c", " ".join(rest)])
+    shell = ["/bin/sh", "-c", " ".join(rest)]
+    if not slips:
+        os.execv(shell[0], shell)
+    subprocess.run(shell, check=True)
+    if slips == "goes":
+        with world() as found:
+            found["phones"][serial]["state"] = "offline"
+    end(*((1, "", "error: closed\n") if slips == "closed" else (255, "", "")))
 
 
-def fails(serial: str, verb: str, rest: list[str]) -> None:
+def fails(serial: str, verb: str, rest: list[str]) -> str:
+    """Of what goes wrong only once the phone has done it, the name."""
     path = HERE / "faults"
     faults = json.loads(path.read_text()) if path.exists() else {}
     how = next((faults[who][verb] for who in (serial, "*") if verb in faults.get(who, {})), "")
@@ -104,20 +112,25 @@ def fails(serial: str, verb: str, rest: list[str]) -> None:
     if how == "flood":
         while True:
             sys.stdout.write("x" * 65536)
+    if how == "scold":
+        while True:
+            sys.stderr.write("x" * 65536)
     if how == "rubbish":
         sys.stdout.buffer.write(b"\x00\xff\x1b[2J rubbish\n")
         end(0)
     if how == "fail":
         end(1, "", "error: protocol fault (couldn't read status): Success\n")
-    if how in ("cut", "damaged", "huge"):
+    if how in ("cut", "damaged", "huge", "wide"):
         data = picture({"size": [100, 100], "front": LAUNCHER, "touched": []})
-        if how == "huge":
-            data = data[:16] + struct.pack(">II", 20_000, 20_000) + data[24:]
+        if how in ("huge", "wide"):
+            edge = 20_000 if how == "huge" else 10_000
+            data = data[:16] + struct.pack(">II", edge, edge) + data[24:]
             data = data[:29] + struct.pack(">I", zlib.crc32(data[12:29])) + data[33:]
         if how == "damaged":
             data = data[:60] + bytes([data[60] ^ 1]) + data[61:]
         sys.stdout.buffer.write(data[:-20] if how == "cut" else data)
         end(0)
+    return how if how in ("goes", "closed", "slips") else ""
 
 
 def on_the_phone(name: str, arguments: list[str]) -> NoReturn:
@@ -134,6 +147,8 @@ def on_the_phone(name: str, arguments: list[str]) -> NoReturn:
 
 def does_input(phone: dict[str, Any], arguments: list[str]) -> tuple[int, str]:
     verb, *rest = arguments or [""]
+    if verb in phone["stuck"]:
+        return 255, "Error: no such thing\n"
     if verb == "tap":
         phone["touched"].append([int(each) for each in rest])
     elif verb == "swipe":

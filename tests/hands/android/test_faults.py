@@ -98,7 +98,9 @@ async def test_a_phone_that_was_unplugged_is_waited_for_and_then_quarantined(lab
 SHELLS = {
     "die": "ended by SIGKILL. What was asked may have happened: a screenshot shows",
     "flood": "more than 262144 bytes came",
-    "fail": "the phone did not do it: error: protocol fault (couldn't read status): Success",
+    "fail": "adb: error: protocol fault (couldn't read status): Success. What was asked may have",
+    "closed": "adb: error: closed. What was asked may have happened",
+    "slips": "adb: it lost the phone meanwhile. What was asked may have happened",
 }
 
 
@@ -126,6 +128,7 @@ PICTURES = {
     "cut": "the phone's screenshot is damaged, or cut: take it again",
     "damaged": "the phone's screenshot is damaged, or cut",
     "huge": "has 20000x20000 pixels, more than are scaled",
+    "wide": "has 10000x10000 pixels, more than are scaled",
     "rubbish": "gave no screenshot, but '\ufffd\ufffd\ufffd[2J rubbish'",
     "flood": "more than 50331648 bytes came",
     "fail": "the phone made no screenshot: error: protocol fault",
