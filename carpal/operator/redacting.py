@@ -16,6 +16,7 @@ from carpal.event_lines import dumps, event_object
 from carpal.ids import new_id
 from carpal.operator import picture_links
 from carpal.operator.asking import POSITION_MAX, get_session, run
+from carpal.operator.attachment_rows import attached
 from carpal.operator.changing import change
 from carpal.operator.connection import ANSWER_SECONDS, Found, Operator, operator_options
 from carpal.operator.derived import derived
@@ -57,6 +58,8 @@ def redact(
                 _check_agent_may_go(before, yes=yes)
                 await _clear_title(operator, info, before)
             event = await _redact(operator, session_id, position, reason)
+            for each in attached([before] if before is not None else []):
+                notice(f"what it attached stays in the store, to who knows its digest: {each.blob}")
             await _redact_derived(operator, session_id, before or event, reason)
         picture_links.forget(session_id)
         if is_live(info.lease):

@@ -155,6 +155,17 @@ async def test_those_of_a_redacted_event_are_not_given_out(
     assert [row["position"] for row in shown["attachments"]] == [second]
 
 
+async def test_that_the_blobs_of_a_redacted_event_stay_is_said_with_their_digests(
+    server: Serving, carpal: Command
+) -> None:
+    """Another session may name them, and sessiond reads no event."""
+    (position,) = await with_results(server, [told()])
+    blob = told()["blob"]
+    ended = await carpal("session", "redact", SESSION, str(position), "--reason", "private")
+    assert ended.code == 0, ended.stderr
+    assert f"what it attached stays in the store, to who knows its digest: {blob}" in ended.stderr
+
+
 @given(st.text(), st.sampled_from(["image/png", "text/html", "", "image/jpeg"]))
 def test_whatever_a_hand_calls_it_its_file_is_one_in_the_folder(name: str, kind: str) -> None:
     each = Attached(7, 1, "h1", name, kind, 3, told()["blob"])
