@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -28,7 +28,7 @@ from brain.enrollment import EnrollmentService
 from brain.mcp.grants import Door
 from brain.mcp.proxy import Proxy
 from brain.models.model import Model
-from brain.models.settings import read_providers
+from brain.models.settings import Provider, by_vault, read_providers
 from brain.orchestrator import OrchestratorService
 from brain.scheduler import Scheduler
 from brain.session.leases import LeaseKeeper
@@ -36,7 +36,7 @@ from brain.session.log import Appender
 from brain.session.watch import WatchHub
 from carpal.client import dial
 from carpal.errors import refuse
-from carpal.identity import Identity, Role
+from carpal.identity import Identity, Role, server_name
 from carpal.own_identity import through_vault
 from carpal.process import collect_seldom, until_stopped
 from carpal.ready import announce
@@ -118,7 +118,7 @@ async def run(config: BrainConfig, state: Path, stop: asyncio.Event, ready_fd: i
             following(config.vault, files, kept, changed=renewal.hurry)
         )
         stack.push_async_callback((peers := Peers(files)).close)
-        model = Model(providers, config.provider)
+        model = Model(_by_vault(providers, config, files), config.provider)
         stack.push_async_callback(model.close)
         if why := await model.why_not():
             log.warning("no model for agents that name no provider", extra={"why": why})
@@ -208,6 +208,15 @@ class _Parts(NamedTuple):
     returns: Returns
     diary: Diary
     hearing: Hearing
+
+
+def _by_vault(
+    providers: Mapping[str, Provider], config: BrainConfig, files: IdentityFiles
+) -> dict[str, Provider]:
+    own = {"ca_bundle": files.ca, "client_certificate": files.certificate, "client_key": files.key}
+    name = server_name(Role.VAULT, files.identity().trust_domain)
+    shown = {setting: str(path) for setting, path in own.items()}
+    return by_vault(providers, config.vault_mcp, name, shown)
 
 
 def _check(files: IdentityFiles, config: BrainConfig) -> Identity:

@@ -82,6 +82,8 @@ class Failed:
     """What of the request the provider does not have; the log says so, and it is left out."""
     media: tuple[str, ...] = ()
     """Digests of the sources of images that were refused; the log says so too."""
+    layer: str = ""
+    """The part that failed, where that is not the model."""
     usage: Json | None = None
     """What it cost all the same, as far as is known; None: as far as is known, nothing."""
 

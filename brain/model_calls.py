@@ -259,7 +259,7 @@ def _missing(effect: CallModel, feature: str, why: str, model: str = "") -> New:
 def _failed(request_id: str, failed: Failed) -> New:
     error: Json = {"type": failed.kind, "message": failed.message, "retryable": failed.retryable}
     if failed.kind != kinds.INTERRUPTED:  # a person did that
-        error["layer"] = str(Layer.MODEL)
+        error["layer"] = failed.layer or str(Layer.MODEL)
     if failed.status is not None:
         error["status"] = failed.status
     if failed.retry_after is not None:

@@ -14,6 +14,7 @@ from vault.cli_audit import audit_command
 from vault.cli_ca import ca_command
 from vault.cli_credential import credential_command
 from vault.cli_issuer import issuer_command
+from vault.cli_model import model_command
 from vault.cli_options import opens_seal, vault_files
 from vault.cli_seal import add_seal_commands, chooses_seal
 
@@ -27,6 +28,7 @@ vault.add_command(ca_command)
 vault.add_command(audit_command)
 vault.add_command(credential_command)
 vault.add_command(issuer_command)
+vault.add_command(model_command)
 add_seal_commands(vault)
 
 

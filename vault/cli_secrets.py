@@ -47,11 +47,12 @@ def read_secrets(given: tuple[str, ...], kind: str) -> dict[str, bytes]:
         name, equals, path = each.partition("=")
         if not equals or not path or name in found:
             raise invalid("--secret", "must be NAME=FILE, each name once")
-        found[name] = _line(Path(path))
+        found[name] = secret_in(Path(path))
     return found
 
 
-def _line(path: Path) -> bytes:
+def secret_in(path: Path) -> bytes:
+    """One secret, of a file or of standard input, which asks a person that types."""
     if str(path) == "-" and sys.stdin.isatty():
         return str(click.prompt("secret", hide_input=True, err=True)).encode()
     return read_file(path).removesuffix(b"\n").removesuffix(b"\r")

@@ -1,4 +1,7 @@
-"""The listener for brains, over what is behind the door: shut while that is."""
+"""The listener for brains, over what is behind the door: shut while that is.
+
+Below `/model/` it passes calls of models on; all else is the MCP proxy's.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,6 +21,10 @@ from vault.mcp.journal import Journal
 from vault.mcp.ledger import Ledger
 from vault.mcp.pins import Pins
 from vault.mcp.proxy import Proxy
+from vault.model_key import aliases
+from vault.model_key.aliases import Alias
+from vault.model_key.proxy import ModelProxy
+from vault.model_key.said import ROOT
 
 
 class Behind(Protocol):
@@ -41,7 +48,7 @@ class Behind(Protocol):
 
 @asynccontextmanager
 async def serve_mcp(listen: str, identity: IdentityFiles, service: Behind) -> AsyncIterator[str]:
-    """Serve the MCP proxy until the block ends; gives `host:port` as bound.
+    """Serve brains until the block ends; gives `host:port` as bound.
 
     A request is VAULT_SEALED until the vault is open. Raises as `serve_https`.
     """
@@ -50,7 +57,12 @@ async def serve_mcp(listen: str, identity: IdentityFiles, service: Behind) -> As
         made: list[Proxy] = []
         making = asyncio.Lock()
 
+        models = _models(service)
+
         async def handle(exchange: Exchange) -> None:
+            if exchange.path.startswith(ROOT):
+                await models(exchange)
+                return
             _ = service.door.parts
             async with making:
                 if not made:
@@ -61,6 +73,16 @@ async def serve_mcp(listen: str, identity: IdentityFiles, service: Behind) -> As
             listen, identity, "mcp", handle, revocations=service.revocations
         ) as address:
             yield address
+
+
+def _models(service: Behind) -> ModelProxy:
+    async def alias(name: str) -> Alias:
+        parts = service.door.parts
+        safe = parts.opened.safe
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(parts.executor, lambda: aliases.load(safe, name))
+
+    return ModelProxy(alias, lambda: service.door.parts.audit, lambda: service.guard)
 
 
 @asynccontextmanager

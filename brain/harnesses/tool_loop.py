@@ -87,7 +87,7 @@ def _recover(transcript: Transcript, failure: Failure) -> Harness:
         "type": failure.kind,
         "message": message,
         "retry_status": {"type": "retrying" if retry else "exhausted"},
-        "layer": str(Layer.MODEL),
+        "layer": failure.layer or str(Layer.MODEL),
     }
     # Whoever goes on from here considers what this one considered.
     yield Emit("session.error", {"error": error, "through": transcript.head})

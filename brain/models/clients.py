@@ -7,6 +7,7 @@ environment, the cloud's roles, workload identity; or a token command's.
 
 import os
 import ssl
+import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,10 @@ from carpal import extras
 Client = anthropic.AsyncAnthropic | anthropic.AsyncAnthropicBedrock | anthropic.AsyncAnthropicVertex
 """Foundry's is one of the first kind."""
 _STANDS_IN = "the-token-command-gives-it"
-"""Where a client wants a key at its start; what is sent is the token."""
+"""Where a client wants a key at its start; what is sent is the token, or nothing."""
+_KEYS = ("authorization", "x-api-key", "api-key")
+_TRIES, _BETWEEN = 5, 0.02
+"""Of reading an identity that is being replaced, and seconds between them."""
 _PROJECT = "ANTHROPIC_VERTEX_PROJECT_ID"
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100, keepalive_expiry=30.0)
@@ -87,7 +91,7 @@ def make(name: str, provider: Provider) -> Made:
 
 
 def _client(provider: Provider, common: dict[str, Any]) -> Client:
-    key = _STANDS_IN if provider.token_command else None
+    key = _STANDS_IN if provider.token_command or provider.vault else None
     match provider.kind:
         case "anthropic":
             return anthropic.AsyncAnthropic(auth_token=key, **common)
@@ -170,6 +174,10 @@ def _http(provider: Provider, unsaid: Unsaid) -> httpx2.AsyncClient:
     )
 
     async def asked(request: httpx2.Request) -> None:
+        if provider.vault:
+            for name in _KEYS:
+                request.headers.pop(name, None)  # also one of the environment's
+            request.extensions["sni_hostname"] = provider.server_name
         unsaid.saw(request.headers)
 
     async def answered(response: httpx2.Response) -> None:
@@ -185,7 +193,9 @@ def _http(provider: Provider, unsaid: Unsaid) -> httpx2.AsyncClient:
             timeout=provider.token_timeout,
         )
         more["auth"] = _Token(command)
-    if provider.files():
+    if provider.vault:
+        more |= {"verify": _tls_of_our_own(provider), "trust_env": False}
+    elif provider.files():
         more["verify"] = _tls(provider)
     return anthropic.DefaultAsyncHttpxClient(
         timeout=timeout,
@@ -209,6 +219,20 @@ def _tls(provider: Provider) -> ssl.SSLContext:
             where = f"{provider.client_certificate} {provider.client_key}".strip()
             raise Unusable(f"client_certificate: {_why(error)}", where) from None
     return context
+
+
+def _tls_of_our_own(provider: Provider) -> ssl.SSLContext:
+    """By the brain's own identity, which renews itself: for a moment its files do not fit."""
+    for left in reversed(range(_TRIES)):
+        try:
+            context = _tls(provider)
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+            return context
+        except Unusable:
+            if not left:
+                raise
+            time.sleep(_BETWEEN)  # clients are made in a thread
+    raise AssertionError
 
 
 def _why(error: OSError) -> str:

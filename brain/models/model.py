@@ -26,6 +26,7 @@ from brain.models.unsaid import Unsaid, without_paths
 from brain.session import model_kinds as kinds
 from brain.text import canonical, clean
 from brain.turnstile import Turnstile
+from carpal.layers import Layer
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,8 @@ _REST = 0.05
 _NEEDS_WORDS = frozenset({"end_turn", "tool_use", "pause_turn"})
 """Stop reasons after which an empty reply leaves nothing to go on with."""
 _SAID = frozenset({"thinking", "redacted_thinking"})
+_ANSWERED = "carpal-answer"
+"""The header by which the vault marks what the model's service said."""
 _NO_BLOBS: Mapping[str, bytes] = MappingProxyType({})
 
 
@@ -113,7 +116,8 @@ class Model:
             return f"{error} ({error.where})" if error.where else str(error)
         except clients.identity_errors(self._providers[self._default].kind) as error:
             return str(error)
-        return "" if clients.has_identity(made.client) else _no_key(self._default)
+        keyed = self._providers[self._default].vault or clients.has_identity(made.client)
+        return "" if keyed else _no_key(self._default)
 
     def lacking(self, request: Json, provider: str = "") -> list[str]:
         """Features the request uses that the provider is known not to have, sorted."""
@@ -146,7 +150,7 @@ class Model:
         try:
             made = await self._client(name)
             unsaid = made.unsaid
-            if not clients.has_identity(made.client):
+            if not settings.vault and not clients.has_identity(made.client):
                 # The package would raise a TypeError about headers.
                 return Failed(kinds.AUTHENTICATION, _no_key(name), retryable=False)
             made.calls += 1
@@ -161,6 +165,8 @@ class Model:
             answer = failures.timed_out(f"the reply took more than {settings.whole_timeout:g} s")
         except (anthropic.APIError, httpx2.HTTPError) as error:
             answer = _failed(error, parameters, settings, reading, unsaid)
+            if settings.vault and _of_vault(error):
+                answer = replace(answer, layer=str(Layer.VAULT))
         except Unusable as error:
             told = {"provider": name, "error": str(error), "where": error.where}
             log.warning("a provider cannot be used", extra=told)
@@ -287,6 +293,13 @@ def _reply(reading: Reading) -> Reply | Failed:
         why = f"the model said nothing and stopped ({reading.stop_reason})"
         return Failed(kinds.EMPTY, why, retryable=True, usage=reading.usage())
     return Reply(blocks, reading.stop_reason, reading.usage(), reading.stop)
+
+
+def _of_vault(error: anthropic.APIError | httpx2.HTTPError) -> bool:
+    """Whether it was the vault, or the way to it: what the service itself said is marked."""
+    if isinstance(error, anthropic.APIStatusError):
+        return error.response.headers.get(_ANSWERED) != "model"
+    return not isinstance(error.__cause__, Unreadable)
 
 
 def _failed(

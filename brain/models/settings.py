@@ -19,6 +19,7 @@ Kind = Literal["anthropic", "bedrock", "vertex", "foundry"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 
+_ALIAS = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OF_KIND = {
     "region": ("bedrock", "vertex"),
@@ -28,6 +29,9 @@ _OF_KIND = {
 }
 """Settings that only some kinds have."""
 _FILES = ("ca_bundle", "client_certificate", "client_key")
+_OURS = "server_name"
+_NOT_BY_VAULT = ("base_url", "token_command", *_FILES)
+"""What the vault, or the brain's own identity, says in place of settings."""
 _AUTHORITY = {"authorization", "x-api-key", "api-key"}
 
 
@@ -63,6 +67,10 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Between two pieces of a stream; the service sends pings while the model thinks."""
     whole_timeout: Seconds = 3600.0
     """From the request to the end of the reply."""
+    vault: str = ""
+    """An alias of the vault, which is asked in the service's place and has its key."""
+    server_name: str = ""
+    """Whom the certificate must be of, where that is not `base_url`'s host; no setting."""
 
     def files(self) -> dict[str, Path]:
         """What is read to connect, by setting; when one changed, connections are made anew."""
@@ -72,7 +80,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def read_providers(tables: Mapping[str, Any]) -> dict[str, Provider]:
     """Every provider by name; CONFIG_INVALID names the table and the key."""
-    known = [field.name for field in msgspec.structs.fields(Provider)]
+    known = [field.name for field in msgspec.structs.fields(Provider) if field.name != _OURS]
     named: dict[str, Provider] = {kind: Provider(kind=kind) for kind in KINDS}
     for name, table in tables.items():
         if not isinstance(table, Mapping):
@@ -88,7 +96,7 @@ def read_providers(tables: Mapping[str, Any]) -> dict[str, Provider]:
             provider = msgspec.convert(given, Provider)
         except msgspec.ValidationError as error:
             raise _explain(name, str(error)) from None
-        if problem := _nonsense(provider):
+        if problem := _nonsense(provider) or _not_by_vault(provider):
             raise _bad(name, *problem)
         named[name] = provider
     return named
@@ -119,6 +127,42 @@ def _nonsense(provider: Provider) -> tuple[str, str] | None:
     if provider.token_command and not all(provider.token_command):
         return "token_command: an argument is empty", "write [PROGRAM, ARGUMENT, …]"
     return None
+
+
+def _not_by_vault(provider: Provider) -> tuple[str, str] | None:
+    """What does not go with an alias of the vault."""
+    if not provider.vault:
+        return None
+    if not _ALIAS.fullmatch(provider.vault):
+        return f"vault: {provider.vault!r} is no alias", "use one of `carpal vault model list`"
+    if provider.kind != "anthropic":
+        return "vault: it goes with kind anthropic alone", "use that kind, or remove it"
+    for key in _NOT_BY_VAULT:
+        if getattr(provider, key):
+            return f"{key}: vault is given too", "keep one of them"
+    if found := {each.lower() for each in provider.headers} & _AUTHORITY:
+        return f"headers: {min(found)!r} is what the vault shows", "remove it"
+    return None
+
+
+def by_vault(
+    providers: Mapping[str, Provider], address: str, name: str, identity: Mapping[str, str]
+) -> dict[str, Provider]:
+    """Those that name an alias, led to the vault that listens there.
+
+    `name`: whom its certificate must be of; `identity`: the files of the brain's own, by setting.
+    """
+    return {
+        each: msgspec.structs.replace(
+            provider,
+            base_url=f"https://{address}/model/{provider.vault}",
+            server_name=name,
+            **identity,
+        )
+        if provider.vault
+        else provider
+        for each, provider in providers.items()
+    }
 
 
 def _explain(name: str, text: str) -> CarpalError:

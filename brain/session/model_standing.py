@@ -32,6 +32,8 @@ class Failure:
     retry_after: float | None
     tries: int
     """How many have failed by this kind since the last reply, this one too."""
+    layer: str = ""
+    """The part that failed, as the log has it."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,7 @@ class Standing:
             retryable=bool(error.get("retryable")),
             retry_after=after,
             tries=self.tries[kind],
+            layer=str(error.get("layer") or ""),
         )
 
     def lacks(self, choice: Choice) -> set[str]:

@@ -17,6 +17,8 @@ class Limits:
     """Between two parts of a body, either way."""
     total: float = 900.0
     """Of all of it, whatever comes: a trickle ends here."""
+    kept: float = 4.0
+    """That a connection is kept for the next of its lane: many servers close after five."""
     request_bytes: int = 4 * MIB
     reply_bytes: int = 10 * MIB
     """After decompression; of a stream, all of it."""

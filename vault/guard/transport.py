@@ -91,9 +91,10 @@ class Guard:
         deadline = asyncio.get_running_loop().time() + limits.total
         sending = Sending(limits, deadline)
         wire = _wire(request, sending, limits)
-        key = None if lane is None else (lane, private, limits.connect)
+        settings = (private, limits.connect, limits.kept)
+        key = None if lane is None else (lane, *settings)
         with hidden(patterns):
-            async with self._lanes.pool(key, (private, limits.connect)) as pool:
+            async with self._lanes.pool(key, settings) as pool:
                 head = await self._head(pool, wire, sending)
                 try:
                     response = Response(
@@ -139,12 +140,14 @@ class Guard:
         except ERRORS as error:
             raise sending.failed(error) from None
 
-    def _pool(self, private: tuple[Network, ...], connect: float) -> httpcore2.AsyncConnectionPool:
+    def _pool(
+        self, private: tuple[Network, ...], connect: float, kept: float
+    ) -> httpcore2.AsyncConnectionPool:
         return httpcore2.AsyncConnectionPool(
             ssl_context=self._tls,
             max_connections=None,  # whoever asks has its own bound
             max_keepalive_connections=8,
-            keepalive_expiry=4.0,  # less than the five seconds after which many servers close
+            keepalive_expiry=kept,
             http1=True,
             http2=False,
             retries=0,

@@ -1,7 +1,8 @@
 """One request and its answer, as a handler of the vault sees them."""
 
+import contextlib
 import json
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from carpal.identity import Identity
@@ -34,6 +35,7 @@ class Exchange:
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
         self._receive = receive
         self._send = send
+        self._read = False
         self.begun = False
         self.ended = False
 
@@ -43,9 +45,17 @@ class Exchange:
         found = [value for key, value in self._headers if key == wanted]
         return found[0].decode("latin-1") if len(found) == 1 else None
 
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """All of them, as they came."""
+        return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self._headers]
+
     async def body(self, most: int) -> bytes:
         """All of the body. Raises TooLarge and Gone."""
-        parts: list[bytes] = []
+        return b"".join([part async for part in self.parts(most)])
+
+    async def parts(self, most: int) -> AsyncIterator[bytes]:
+        """The body as it comes. Raises TooLarge and Gone."""
         left = most
         while True:
             message = await self._receive()
@@ -54,9 +64,18 @@ class Exchange:
             left -= len(message["body"])
             if left < 0:
                 raise TooLarge
-            parts.append(message["body"])
-            if not message["more_body"]:
-                return b"".join(parts)
+            self._read = not message["more_body"]
+            if message["body"]:
+                yield message["body"]
+            if self._read:
+                return
+
+    async def passed_over(self, most: int) -> None:
+        """Read what is left of the body: a caller that is still sending may not hear its answer."""
+        if not self._read:
+            with contextlib.suppress(TooLarge):
+                async for _ in self.parts(most):
+                    pass
 
     async def begin(self, status: int, headers: Mapping[str, str]) -> None:
         """Begin an answer of unknown length."""

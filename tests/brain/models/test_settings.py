@@ -54,6 +54,17 @@ def test_a_table_adds_a_provider_or_says_more_about_one() -> None:
         ),
         ({"kind": "anthropic", "token_command": ["t", ""]}, "token_command: an argument is empty"),
         ({"kind": "anthropic", "token_command": "t"}, "token_command: expected `array`"),
+        ({"kind": "bedrock", "vault": "a"}, "vault: it goes with kind anthropic alone"),
+        ({"kind": "anthropic", "vault": "A/b"}, "vault: 'A/b' is no alias"),
+        (
+            {"kind": "anthropic", "vault": "a", "base_url": "https://x"},
+            "base_url: vault is given too",
+        ),
+        (
+            {"kind": "anthropic", "vault": "a", "headers": {"X-Api-Key": "x"}},
+            "headers: 'x-api-key' is what the vault shows",
+        ),
+        ({"kind": "anthropic", "server_name": "x"}, "unknown key 'server_name'"),
         ({"kind": "anthropic", "idle_timeout": 0}, "idle_timeout: expected `float` > 0"),
     ],
 )

@@ -262,7 +262,7 @@ async def test_a_caller_that_is_cancelled_ends_the_connection(tmp_path: Path) ->
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert guard._lanes._lanes["g", (), 10.0].pool.connections == []
+        assert guard._lanes._lanes["g", (), 10.0, 4.0].pool.connections == []
 
 
 async def test_an_error_of_the_callers_own_passes_as_it_is(tmp_path: Path) -> None:

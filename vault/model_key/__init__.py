@@ -1,0 +1,1 @@
+"""Keys of model services, which brains use by an alias and never have."""
