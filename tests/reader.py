@@ -5,11 +5,14 @@
 need a registry for.
 """
 
+import asyncio
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.command import Command
@@ -56,6 +59,24 @@ class Reader:
         )
         assert done.returncode == 0, (lines, done.stdout, done.stderr)
         return done.stdout
+
+    @asynccontextmanager
+    async def runs_dev(self, line: str) -> AsyncIterator[None]:
+        """A `carpal dev` that keeps running in another terminal, until Ctrl-C."""
+        process = await asyncio.create_subprocess_exec(
+            *("sh", "-c", f"exec {line}"),
+            cwd=self.folder, env=self.environ, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(60 * SCALE):
+                while b"Ctrl-C ends it all" not in (said := await process.stdout.readline()):
+                    assert said, "it ended"
+            yield
+        finally:
+            process.send_signal(signal.SIGINT)
+            async with asyncio.timeout(60 * SCALE):
+                await process.communicate()
 
 
 def _environment(folder: Path) -> Path:

@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +19,6 @@ from hands.systemd import unit
 from tests.command import ROOT
 from tests.examples.foreign import started
 from tests.hands.place import open_place
-from tests.pace import SCALE
 from tests.reader import Reader
 
 PATH = ROOT / "docs" / "how-to" / "write-a-hand-type-in-another-language.md"
@@ -123,21 +121,8 @@ async def test_an_agent_counts_with_it_as_the_page_says(followed: Followed) -> N
     reader.write("hand.toml", followed.line(snippets("toml")[0]))
     script = reader.write("script.yaml", snippets("yaml")[0])
     dev, run = snippets("sh")[4].splitlines()
-    async with serving(followed):
-        process = await asyncio.create_subprocess_exec(
-            *("sh", "-c", f"exec {dev} --script {script}"),
-            cwd=reader.folder, env=reader.environ, stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        assert process.stdout is not None
-        try:
-            async with asyncio.timeout(60 * SCALE):
-                while b"Ctrl-C ends it all" not in (line := await process.stdout.readline()):
-                    assert line, "it ended"
-            said = await asyncio.to_thread(reader.types, run)
-        finally:
-            process.send_signal(signal.SIGINT)
-            async with asyncio.timeout(60 * SCALE):
-                await process.communicate()
+    async with serving(followed), reader.runs_dev(f"{dev} --script {script}"):
+        said = await asyncio.to_thread(reader.types, run)
     assert "counted to 3" in said
     assert "That was three." in said
 

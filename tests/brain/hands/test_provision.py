@@ -135,6 +135,19 @@ async def test_why_a_full_daemon_is_waited_for_is_told_to_watchers_once(driven: 
     assert waits == ["shell: waiting: no unit of 'phone' is free: see who holds each"]
 
 
+async def test_a_daemon_that_stays_full_is_an_error_to_the_call_and_the_next_one_tries_again(
+    driven: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("brain.hands.provision.PATIENCE", 0.2)
+    driven.hands.script["provision"] = [refuse(Reason.AT_CAPACITY, "no unit is free")] * 100
+    (told,) = await driven.settle(await driven.call())
+    assert told["outcome"] == "error"
+    assert "no unit is free" in str(told)
+    driven.hands.script["provision"] = []
+    (told,) = await driven.settle(await driven.call())
+    assert told["outcome"] == "ok"
+
+
 async def test_what_a_session_mounts_is_in_the_log_with_the_wish_and_asked_for_as_it_stands_there(
     driven: Stage,
 ) -> None:

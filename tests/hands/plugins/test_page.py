@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from brain.hands.provision import PATIENCE
 from carpal.errors import CarpalError
 from carpal.v1 import hand_pb2 as pb
 from hands.conformance.changes import CHANGES
@@ -48,6 +49,8 @@ def test_each_snippet_of_the_page_is_known_to_these_tests() -> None:
             "sh",
             "text",
             "toml",
+            "yaml",
+            "sh",
             "python",
             "text",
             "python",
@@ -133,6 +136,31 @@ def test_the_first_lines_make_a_type_install_it_test_it_and_call_it(tmp_path: Pa
     assert said.endswith(snippets("text")[0])
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+async def test_without_a_key_an_agent_greets_by_the_script_of_the_page_also_beside_a_shell(
+    tmp_path: Path,
+) -> None:
+    reader = Reader(tmp_path)
+    reader.types("\n".join(snippets("sh")[0].splitlines()[:2]))
+    (script,) = snippets("yaml")
+    reader.write("script.yaml", script)
+    dev, run = snippets("sh")[1].splitlines()
+    async with reader.runs_dev(dev):
+        said = await asyncio.to_thread(reader.types, run)
+    assert "Welcome, Ada." in said
+    assert "She was greeted." in said
+    (hands,) = re.findall(r"`((?:--hand \w+=\w+ ?)+)`", PAGE)
+    reader.write("script.yaml", script.replace("greet,", "lamp__greet,"))
+    async with reader.runs_dev(dev):
+        run = run.replace("--hand lamp=lamp", hands)
+        assert "Welcome, Ada." in await asyncio.to_thread(reader.types, run)
+
+
+def test_how_long_a_unit_is_waited_for_is_as_long_as_the_page_says() -> None:
+    assert f"asked for again for {PATIENCE:g} seconds" in PAGE
+
+
 def test_the_example_is_shown_whole_and_registered_as_it_is() -> None:
     assert snippets("python")[0] == (EXAMPLE / "ledger.py").read_text()
     assert len(snippets("python")[0].splitlines()) < 40
@@ -184,7 +212,7 @@ async def test_a_server_is_a_type_by_the_contract_that_is_written_and_the_settin
     tmp_path: Path,
 ) -> None:
     reader, at = Reader(tmp_path), tmp_path / "hand.sock"
-    reader.types(snippets("sh")[1])
+    reader.types(snippets("sh")[2])
     assert (reader.folder / "protos" / "carpal" / "v1" / "hand.proto").exists()
     reader.write("hand.toml", snippets("toml")[1].replace("/run/ledger/hand.sock", str(at)))
     server = Least()
@@ -195,7 +223,7 @@ async def test_a_server_is_a_type_by_the_contract_that_is_written_and_the_settin
 
 
 def test_each_line_that_checks_is_made_by_a_test_that_takes_it_from_the_page() -> None:
-    words = [line.partition("#")[0].split()[3:5] for line in snippets("sh")[2].splitlines()]
+    words = [line.partition("#")[0].split()[3:5] for line in snippets("sh")[3].splitlines()]
     assert words == [
         ["--type", "process"],  # tests/hands/conformance/test_cli.py
         ["--type", "container"],  # tests/hands/container/test_conformance.py
@@ -207,7 +235,7 @@ def test_each_line_that_checks_is_made_by_a_test_that_takes_it_from_the_page() -
 @pytest.mark.slow
 async def test_any_server_is_checked_by_the_line_of_the_page(tmp_path: Path) -> None:
     at = tmp_path / "lab.sock"
-    line = next(line for line in snippets("sh")[2].splitlines() if "--endpoint" in line)
+    line = next(line for line in snippets("sh")[3].splitlines() if "--endpoint" in line)
     line = line.partition("#")[0].replace("/run/lab.sock", str(at))
     async with serving(at, Least()):
         said = await asyncio.to_thread(Reader(tmp_path).types, line)
