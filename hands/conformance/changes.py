@@ -79,6 +79,8 @@ CHANGES: Mapping[str, str] = {
     # What breaks.
     "stream_cut": "Run the call apart from the stream that asked for it, and keep its output for "
     "the next stream.",
+    "cut_and_stopped": "When the stream of an Execute is cut under you, stop the call and all it "
+    "started, as for Cancel.",
     "connection_cut": "Keep calls by call_id and not by connection.",
     "nobody_listens": "Read what the call writes whether or not anyone watches, and bound what is "
     "kept of it.",

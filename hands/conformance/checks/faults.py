@@ -11,10 +11,19 @@ from hands.conformance.bench import Bench, Stopwatch, number
 from hands.conformance.group import CONTRACT, Group
 from hands.conformance.hand import Answer, HandAt
 from hands.conformance.own import processes_of
+from hands.inside import tree
 
 contract = Group(CONTRACT)
 
 _SLOW = "echo 1; sleep 0.5; echo 2; echo ran >> log; cat log"
+_CUT = (
+    "When the stream of an Execute is cut under you (in Node.js `cancelled`, in Go "
+    "`Context().Done()`), stop the call and all it started, as for Cancel."
+)
+_BEGUN = 0.3
+"""Seconds in which a call that lasts has begun."""
+_STOPS = 5.0
+"""Seconds for a call to end that nobody watches any more."""
 _LOST = 2.0
 """Seconds for a call to be called lost."""
 _GONE = 5.0
@@ -30,6 +39,37 @@ async def stream_cut(bench: Bench) -> None:
     answer = (await hand.ask(request).answer()).ended(pb.OUTCOME_OK)
     equal("the result", answer.text, "1\n2\nran\n")
     equal("the output", answer.output, b"1\n2\nran\n")
+
+
+@contract("h05", alone=True)
+async def cut_and_stopped(bench: Bench) -> None:
+    """A call whose stream is cut stops as after Cancel, unless the type claims `replay`."""
+    if "replay" in bench.subject.capabilities:
+        return  # its calls go on, which checks of `replay` look at
+    hand, long = await bench.hand(), bench.long_call()
+    stopped = hand.begin(*long)
+    await asyncio.sleep(bench.slow(_BEGUN))
+    await hand.cancel(stopped.call_id)
+    async with bench.waits.within(_STOPS, "a call did not end after Cancel", _CUT):
+        await stopped.answer()
+    stay = _below(bench)  # such as a shell that the hand keeps
+    call = hand.begin(*long)
+    await asyncio.sleep(bench.slow(_BEGUN))
+    started = _below(bench) - stay
+    call.cut()
+    otherwise = "the hand's next call had no result after the stream of the one before was cut"
+    async with bench.waits.within(_STOPS, otherwise, _CUT):
+        await hand.run(*bench.plain_call())
+    otherwise = "what a call had started still runs after its stream was cut"
+    async with bench.waits.within(_STOPS, otherwise, _CUT):
+        while _below(bench) & started:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.02)
+
+
+def _below(bench: Bench) -> set[tuple[int, int]]:
+    """Processes that the server started and that live, by pid and start; none of a hidden one."""
+    pid = bench.subject.server_pid
+    return {(each.pid, each.start) for each in tree.descendants(pid)} if pid else set()
 
 
 @contract("h43", "h05", needs=("shell", "replay"))

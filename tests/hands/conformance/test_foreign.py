@@ -86,14 +86,14 @@ async def subject(socket: Path) -> Subject:
             Stops,
             {
                 *("described_whole", "as_claude_knows_them", "tools_of_capabilities"),
-                *("ready_in_time", "ended", "cancelled_while_it_runs"),
+                *("ready_in_time", "ended", "cancelled_while_it_runs", "cut_and_stopped"),
             },
         ),
         (
             StopsAndReplays,
             {
                 *("described_whole", "as_claude_knows_them", "tools_of_capabilities"),
-                *("ready_in_time", "ended", "cancelled_while_it_runs"),
+                *("ready_in_time", "ended", "cancelled_while_it_runs", "cut_and_stopped"),
                 *("asked_again", "left_and_asked_again", "cancelled_after"),
             },
         ),

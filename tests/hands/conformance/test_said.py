@@ -155,6 +155,46 @@ class HasNoCancel(Stops):
         return pb.CancelResponse()
 
 
+class HearsNoCut(Stops):
+    """Its call goes on without a watcher, and the next one waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one_at_a_time = asyncio.Lock()
+
+    async def Execute(
+        self, request: pb.ExecuteRequest, context: Context
+    ) -> AsyncIterator[pb.ExecuteResponse]:
+        await self.one_at_a_time.acquire()
+        async for step in super().Execute(request, context):
+            yield step
+        self.one_at_a_time.release()  # not when the stream was cut
+
+
+class LeavesItsProgram(Stops):
+    """What a call had started goes on when its stream is cut."""
+
+    async def say(
+        self, request: pb.ExecuteRequest, context: Context
+    ) -> AsyncIterator[pb.ExecuteResponse]:
+        program = await asyncio.create_subprocess_exec("sleep", "60")
+        self.programs.append(program)
+        async for step in super().say(request, context):
+            yield step
+        program.kill()
+        await program.wait()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.programs: list[asyncio.subprocess.Process] = []
+
+    async def end(self) -> None:
+        for program in self.programs:
+            if program.returncode is None:
+                program.kill()
+            await program.wait()
+
+
 class EndsWithoutAWord(Stops):
     async def Release(self, request: pb.ReleaseRequest, context: object) -> pb.ReleaseResponse:
         await super().Release(request, context)
@@ -220,6 +260,8 @@ TOLD = [
     (HearsNoCancel, CANCELLED, "did not end after Cancel within", "Have Cancel stop the call"),
     (AnswersNoCancel, CANCELLED, "Cancel was not answered within", "Answer Cancel at once"),
     (HasNoCancel, CANCELLED, "Cancel not built", "Serve Cancel: every hand server must."),
+    (HearsNoCut, "cut_and_stopped", "had no result after the stream of the one", "under you"),
+    (LeavesItsProgram, "cut_and_stopped", "still runs after its stream was cut", "all it started"),
     (EndsWithoutAWord, ENDED, "ended: False, not True", "Set `ended` to true"),
     (EndsWhatIsNotThereWithAnother, ENDED, "INTERNAL", "with the status NOT_FOUND"),
     (ListsNothing, "asked_again", "does not list the hand", "List each hand in ListHands"),
@@ -236,6 +278,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("bench.RESULT", "bench.END", "hand.RESULT", "hand.END", "waits.ANSWER"):
         monkeypatch.setattr(f"hands.conformance.{name}", SHORT * 3)
     monkeypatch.setattr("hands.conformance.checks.calls._STOPPED", SHORT)
+    monkeypatch.setattr("hands.conformance.checks.faults._STOPS", SHORT)
     monkeypatch.setattr("hands.conformance.first._PATIENCE", SHORT)
 
 
@@ -245,8 +288,11 @@ async def test_what_is_said_of_a_wrong_server_is_what_is_wrong_and_what_to_chang
 ) -> None:
     kind, name, detail, change = told
     (check,) = [one for one in CHECKS if one.name == name]
-    async with serving(tmp_path / "hand.sock", kind()), asyncio.timeout(30 * SCALE):
+    server = kind()
+    async with serving(tmp_path / "hand.sock", server), asyncio.timeout(30 * SCALE):
         verdict = await judge(check, await subject(tmp_path / "hand.sock"), SCALE)
+    if isinstance(server, LeavesItsProgram):
+        await server.end()
     assert verdict.verdict == "fail", verdict
     assert detail in verdict.detail
     assert change in verdict.change
