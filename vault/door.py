@@ -22,7 +22,7 @@ from vault.database import Database
 from vault.files import Following, VaultFiles
 from vault.opened import Opened, opened
 from vault.revoking import Revoker
-from vault.safe import seal_of
+from vault.safe_seal import seal_of
 from vault.seal.keyring import TERM_DAYS, WRAPS_MAX
 from vault.signing import Signer
 from vault.sources.sources import Sources

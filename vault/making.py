@@ -14,9 +14,11 @@ from vault.audit_wrap import make_audit_keys
 from vault.ca import Authority
 from vault.database import Database
 from vault.files import VaultFiles
-from vault.safe import Safe, new_safe
+from vault.safe import Safe
+from vault.safe_seal import new_safe
 from vault.seal.seals import SealRow
-from vault.store import Store, make_tables
+from vault.store import Store
+from vault.store_tables import make_tables
 
 
 def new_vault(

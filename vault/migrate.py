@@ -23,7 +23,7 @@ from vault.database import Database
 from vault.files import VaultFiles
 from vault.making import new_vault
 from vault.opened import local_actor, open_all, open_safe
-from vault.safe import seal_of
+from vault.safe_seal import seal_of
 from vault.seal.seals import SealKind, make
 
 

@@ -21,9 +21,11 @@ from vault.authorities import Authorities
 from vault.ca import Authority
 from vault.database import Database
 from vault.files import VaultFiles
-from vault.safe import Safe, seal_of
+from vault.safe import Safe
+from vault.safe_seal import seal_of
 from vault.seal.seals import KeyNotGiven, open_seal
-from vault.store import SCHEMA, Store, schema_of
+from vault.store import Store
+from vault.store_tables import SCHEMA, schema_of
 
 
 @dataclass(frozen=True, slots=True)

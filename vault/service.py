@@ -32,7 +32,7 @@ from vault.oauth.engine import Engine
 from vault.oauth.kept import Kept, Refreshing
 from vault.oauth.states import States
 from vault.signing import Issued, Signer
-from vault.store import TokenRow
+from vault.store_rows import TokenRow
 
 Context = grpc.aio.ServicerContext[Any, Any]
 T = TypeVar("T")

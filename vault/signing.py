@@ -23,7 +23,8 @@ from carpal.proof import SECRET_BYTES, check_renewal, enrol_proof
 from carpal.status import Reason
 from vault import ca
 from vault.authorities import Authorities
-from vault.store import CertificateRow, Store
+from vault.store import Store
+from vault.store_rows import CertificateRow
 
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,8 @@ from vault.anchor import Anchor
 from vault.database import Database
 from vault.files import VaultFiles
 from vault.making import new_vault
-from vault.safe import Safe, seal_of
+from vault.safe import Safe
+from vault.safe_seal import seal_of
 from vault.seal.kek import canary, key_id
 from vault.seal.seals import SealKind, SealRow
 from vault.store import Store

@@ -19,7 +19,7 @@ from vault.credentials.rows import Rows
 from vault.files import VaultFiles
 from vault.oauth.states import States
 from vault.opened import authority_of, opened
-from vault.store import TokenRow
+from vault.store_rows import TokenRow
 
 
 def now() -> datetime:

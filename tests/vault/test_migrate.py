@@ -18,7 +18,7 @@ from vault import ca, rollover
 from vault.files import VaultFiles
 from vault.migrate import migrate
 from vault.opened import authorities_of, opened
-from vault.store import _SINCE_2, _TABLES
+from vault.store_tables import _SINCE_2, _TABLES
 
 WAIT = 30.0
 SECRET = b"canary-of-thirty-two-bytes-long!"

@@ -194,7 +194,8 @@ def safe_in_strict(folder: Path):  # type: ignore[no-untyped-def]
     from carpal.errors import refuse
     from vault.anchor import Anchor
     from vault.files import VaultFiles
-    from vault.safe import Safe, seal_of
+    from vault.safe import Safe
+    from vault.safe_seal import seal_of
 
     @contextmanager
     def opening():  # type: ignore[no-untyped-def]

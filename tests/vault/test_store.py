@@ -10,7 +10,9 @@ import pytest
 from carpal.errors import BadInput, Exhausted
 from tests.vault.safes import store_in
 from vault.database import Database
-from vault.store import CertificateRow, Store, TokenRow, schema_of
+from vault.store import Store
+from vault.store_rows import CertificateRow, TokenRow
+from vault.store_tables import schema_of
 
 CANARY = b"canary-of-thirty-two-bytes-long!"
 
