@@ -29,6 +29,7 @@ MERGED = 1000
 """Offers or lease changes in one message, at most."""
 MESSAGE_BYTES = 1024 * 1024
 """Of leases in one message, at most."""
+_FIRST = SliceQuery(low=0, high=2, limit=1)
 FIRST_EVENTS, FIRST_BYTES = 200, 256 * 1024
 """Of a log, in the answer to whoever will drive its session."""
 
@@ -66,15 +67,16 @@ class LeaseService(SessionServicer):
             request.ByteSize(),
             Needs(leases=(wanted.resource,)),
         )
-        agent = "" if held.session is None else await self._agent(held.session)
         response = pb.AcquireLeaseResponse(
-            lease=wire.lease_info(held.lease, self._parts.clock.steady()),
-            ticket=self._tickets.sign(held.lease, self._parts.clock.wall(), agent),
+            lease=wire.lease_info(held.lease, self._parts.clock.steady())
         )
+        agent = ""
+        wall = self._parts.clock.wall()
         if held.session is not None:
             response.session.CopyFrom(self._info(held.session, held.lease))
-            if request.HasField("events_after"):
-                await self._tell_log(held.session, request.events_after, response)
+            after = request.events_after if request.HasField("events_after") else None
+            agent = await self._tell_log(held.session, after, response)
+        response.ticket.CopyFrom(self._tickets.sign(held.lease, wall, agent))
         return response
 
     async def RenewLease(
@@ -162,10 +164,14 @@ class LeaseService(SessionServicer):
                 yield _offered(await offers.take(MERGED))
 
     async def _tell_log(
-        self, session: SessionRow, after: int, response: pb.AcquireLeaseResponse
-    ) -> None:
-        """What the log has above a position, up to the session's head, if that is little."""
-        few = after <= session.head <= after + FIRST_EVENTS
+        self, session: SessionRow, above: int | None, response: pb.AcquireLeaseResponse
+    ) -> str:
+        """What the log has above a position, up to the session's head, if that is little.
+
+        Nothing of it without a position. Gives the agent, which its first event says.
+        """
+        after = above or 0
+        few = above is not None and after <= session.head <= after + FIRST_EVENTS
         query = SliceQuery(
             low=min(after, session.head),
             high=session.head + 1,
@@ -173,31 +179,23 @@ class LeaseService(SessionServicer):
             max_bytes=FIRST_BYTES,
         )
 
-        def read(reader: Reader) -> tuple[list[EventRow] | None, int]:
+        def read(reader: Reader) -> tuple[list[EventRow] | None, int, str]:
             with reader.snapshot():
                 there = reader.session(session.session_id)
                 if there is None:  # the lease is over by now, and it was deleted
-                    return None, 0
+                    return None, 0, ""
                 found = reader.slice(there[0], query) if few else None
-                redacted = reader.redacted(there[0], session.head)
-            return None if found is None or found.more else found.events, redacted
+                redacted = 0 if above is None else reader.redacted(there[0], session.head)
+                has_first = found is not None and after == 0
+                first = found if has_first else reader.slice(there[0], _FIRST)
+            agent = founding_agent(first.events[0]) if first and first.events else ""
+            return None if found is None or found.more else found.events, redacted, agent
 
-        events, response.redacted = await self._parts.readers.run(read)
+        events, response.redacted, agent = await self._parts.readers.run(read)
         if events is not None and sum(len(event.data) for event in events) <= FIRST_BYTES:
             response.events_whole = True
             response.events.extend([wire.event(event) for event in events])
-
-    async def _agent(self, session: SessionRow) -> str:
-        """Who it is for, as its ticket says it."""
-        first = SliceQuery(low=0, high=2, limit=1)
-
-        def read(reader: Reader) -> str:
-            with reader.snapshot():
-                there = reader.session(session.session_id)
-                found = reader.slice(there[0], first).events if there else []
-            return founding_agent(found[0]) if found else ""
-
-        return await self._parts.readers.run(read)
+        return agent
 
     def _info(self, session: SessionRow, lease: LeaseRow | None) -> types_pb2.SessionInfo:
         return wire.session_info(session, lease, steady=self._parts.clock.steady())
