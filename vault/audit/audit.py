@@ -113,7 +113,7 @@ class Audit:
         finally:
             took = int((time.monotonic() - began) * 1000)
             said = {"action": action, "of": record.number, **how, **record.said, "ms": took}
-            self._writer.will(("outcome", checked(said)))
+            self._writer.will(("outcome", checked(said)), soon=False)
 
 
 async def _soon(told: Future[Head]) -> Head:

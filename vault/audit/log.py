@@ -55,7 +55,14 @@ class AuditLog:
         """The file's size as it was when `head` was its last line."""
         self._key = 0
         """Number of the key that wrote the last line."""
+        self._rows: list[Row] = []
+        """Lines that are in the file, and not in the table yet."""
         self.head = GENESIS
+
+    @property
+    def behind(self) -> int:
+        """Lines that the table does not have yet."""
+        return len(self._rows)
 
     def append(self, said: Sequence[Said]) -> list[Head]:
         """The head at each of these lines, which are durable. Raises OSError, CarpalError."""
@@ -66,6 +73,19 @@ class AuditLog:
             except BaseException:
                 self.let_go()
                 raise
+
+    def settle(self) -> None:
+        """Fill the table. A crash before it costs nothing: what is missing is put in later."""
+        if not self._rows:
+            return
+        rows, self._rows = self._rows, []
+        try:
+            with self._alone():
+                if self._table.last() < rows[0].number - 1:
+                    self._heal()
+                self._table.add(rows)
+        except (OSError, CarpalError) as error:
+            _log.error("the audit's table is behind its file", extra={"why": str(error)})
 
     def start(self, first_key: bytes) -> None:
         """Where there is no key: the first one, or one after those that a lost database had."""
@@ -99,22 +119,20 @@ class AuditLog:
                 os.ftruncate(self._handle, before)
             raise
         self.head, self._end, self._key = head, before + len(data), key[0]
-        self._beside(rows)
+        self._rows += rows
+        self._note()
         return heads
 
-    def _beside(self, rows: Sequence[Row]) -> None:
-        """Note the head, and fill the table: the lines are durable, whatever becomes of these."""
+    def _note(self) -> None:
+        """Note the head: the lines are durable, whatever becomes of this."""
         try:
             handle = os.open(self.files.head, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 os.pwrite(handle, Noted(self.head).encoded(), 0)
             finally:
                 os.close(handle)
-            if self._table.last() < rows[0].number - 1:
-                self._heal()
-            self._table.add(rows)
-        except (OSError, CarpalError) as error:
-            _log.error("the audit's table is behind its file", extra={"why": str(error)})
+        except OSError as error:
+            _log.error("the audit's head is not noted", extra={"why": str(error)})
 
     def _heal(self) -> None:
         """Put into the table what is in the file and not in it."""

@@ -1,4 +1,8 @@
-"""One thread writes the audit: lines that come at once share one wait for the disk."""
+"""One thread writes the audit: lines that come at once share one wait for the disk.
+
+How a thing went waits a moment for the intent of the next, which waits for the disk anyway; whoever
+waits is told once the file is durable, before the table beside it is filled.
+"""
 
 import logging
 import threading
@@ -16,6 +20,10 @@ _log = logging.getLogger(__name__)
 
 _WAITING_MAX = 10_000
 """Lines of what was done that wait for a disk; more are counted only."""
+LATER = 0.1
+"""Seconds that an outcome waits for something else that is to be written."""
+_TOGETHER = 1_000
+"""Outcomes that wait no longer."""
 _AGAIN = 1.0
 """Seconds after which what could not be written is tried again."""
 
@@ -34,7 +42,9 @@ class AuditWriter:
         self._audit = log
         self._entries: deque[_Entry] = deque()
         self._changed = threading.Condition()
-        self._writing = self._closed = False
+        self._writing = self._closed = self._hurry = self._asleep = False
+        self._waited_for = 0
+        """Entries that somebody waits for."""
         self._left_out = self._refused = 0
         self.problem = ""
         """Why it cannot be written; empty while it can."""
@@ -48,21 +58,26 @@ class AuditWriter:
             if self._closed:
                 raise _not_written("it was closed")
             self._entries.append(_Entry(said, told))
+            self._waited_for += 1
             self._changed.notify_all()
         return told
 
-    def will(self, said: Said) -> None:
-        """It was done: written in a moment, or once that is possible again."""
+    def will(self, said: Said, *, soon: bool = True) -> None:
+        """It was done: written at once, or else in a moment; or once that is possible again."""
         with self._changed:
             if self._closed or len(self._entries) >= _WAITING_MAX:
                 self._left_out += 1
                 return
             self._entries.append(_Entry(said, None))
-            self._changed.notify_all()
+            self._hurry |= soon
+            if soon or self._asleep:
+                self._changed.notify_all()
 
     def flush(self, seconds: float = 5.0) -> bool:
         """Wait until all is written; whether it is."""
         with self._changed:
+            self._hurry = True
+            self._changed.notify_all()
             self._changed.wait_for(lambda: self._done() or bool(self.problem), seconds)
             return self._done()
 
@@ -77,19 +92,13 @@ class AuditWriter:
             self._closed = True
             self._changed.notify_all()
         self._thread.join(10.0)
+        self._audit.settle()
         self._audit.let_go()
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(
-                    lambda: self._closed or bool(self._entries),
-                    None if not self.problem else _AGAIN,
-                )
-                if self.problem and self._entries and not self._closed:
-                    only_kept = all(each.told is None for each in self._entries)
-                    if only_kept:  # a full disk is not asked again at once
-                        self._changed.wait(_AGAIN)
+                self._wait()
                 # Whoever left before it was written does nothing; from here on nobody can.
                 entries = [
                     each
@@ -97,6 +106,7 @@ class AuditWriter:
                     if each.told is None or each.told.set_running_or_notify_cancel()
                 ]
                 self._entries.clear()
+                self._waited_for, self._hurry = 0, False
                 closed, self._writing = self._closed, True
             if entries:
                 self._write(entries)
@@ -105,6 +115,22 @@ class AuditWriter:
                 self._changed.notify_all()
                 if closed and (self.problem or not self._entries):
                     return
+
+    def _wait(self) -> None:
+        """Until something must be written now, or what was done has waited long enough."""
+        if self.problem:
+            # A full disk is not asked again at once for what nobody waits for.
+            self._changed.wait_for(lambda: self._closed or bool(self._waited_for), _AGAIN)
+            return
+        if not self._changed.wait_for(self._must_now, LATER) and not self._entries:
+            self._asleep = True
+            self._changed.wait_for(lambda: self._must_now() or bool(self._entries))
+            self._asleep = False
+            self._changed.wait_for(self._must_now, LATER)
+
+    def _must_now(self) -> bool:
+        urgent = self._closed or self._hurry or bool(self._waited_for)
+        return urgent or len(self._entries) >= _TOGETHER
 
     def _write(self, entries: Sequence[_Entry]) -> None:
         said = [each.said for each in entries]
@@ -123,6 +149,8 @@ class AuditWriter:
         for entry, head in zip(entries, heads[-len(entries) :], strict=True):
             if entry.told is not None:
                 entry.told.set_result(head)
+        if not self._waited_for or self._audit.behind > _TOGETHER:
+            self._audit.settle()
 
     def _broke(self, entries: Sequence[_Entry], error: OSError | CarpalError) -> None:
         why = error.message if isinstance(error, CarpalError) else error.strerror or str(error)

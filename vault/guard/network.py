@@ -22,6 +22,7 @@ from httpcore2 import SOCKET_OPTION, AsyncNetworkStream
 from vault.guard.addresses import Address, AddressRule, Network
 from vault.guard.errors import AddressRefused, NotConnected, NotTrusted, Unresolved
 from vault.guard.hosts import is_address
+from vault.guard.together import Together
 
 _DIALLED = 4
 """Addresses that are tried, one after another."""
@@ -163,7 +164,7 @@ class _Plain(AsyncNetworkStream):
     ) -> AsyncNetworkStream:
         """The connection under TLS, to the host by its name; NotTrusted says what was wrong."""
         try:
-            return await self._inner.start_tls(ssl_context, self._host)
+            return Together(await self._inner.start_tls(ssl_context, self._host))
         except httpcore2.ConnectError as error:
             cause = error.__cause__
             if isinstance(cause, ssl.SSLCertVerificationError):

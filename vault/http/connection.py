@@ -20,6 +20,7 @@ from uvicorn.server import ServerState
 from carpal.errors import CarpalError
 from carpal.identity import Identity, identity_of
 from vault.http.gate import Gate, Refused
+from vault.http.together import Together
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +87,8 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A handshake is done."""
-        super().connection_made(transport)
+        together = Together(transport, self.loop)
+        super().connection_made(together)  # type: ignore[arg-type]
         try:
             caller = _peer(transport)
         except CarpalError as error:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -228,3 +229,42 @@ def run(code: str, environ: dict[str, str] | None = None) -> "subprocess.Complet
         timeout=WAIT,
         check=False,
     )
+
+
+async def test_what_is_done_one_after_the_other_waits_for_the_disk_once_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How it went goes with the intent of the next; the last by itself, in a moment."""
+    waits, fsync = [], os.fsync
+
+    def counted(handle: int) -> None:
+        waits.append(handle)
+        fsync(handle)
+
+    with opened(tmp_path) as audit:
+        audit.written("first")
+        monkeypatch.setattr(os, "fsync", counted)
+        # As fast as it goes: a machine that stands still for a tenth of a second writes once more.
+        for _ in range(20):
+            async with audit.intent("mcp.call", actor=ACTOR):
+                pass
+        assert 20 <= len(waits) <= 35
+        ends = time.monotonic() + WAIT
+        while lines(tmp_path)[-1]["what"] != "outcome":
+            assert time.monotonic() < ends
+            time.sleep(0.01)  # noqa: ASYNC251 - nothing else is to happen
+    assert checked(tmp_path).lines == 41
+
+
+async def test_who_waits_for_a_line_does_not_wait_for_the_table_which_has_it_in_the_end(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path) as audit, closing(Database(tmp_path / "audit.db")) as other:
+        audit.written("first")
+        audit.flush()
+        with other.transaction():  # nobody else writes meanwhile
+            async with asyncio.timeout(WAIT), audit.intent("mcp.call", actor=ACTOR):
+                pass
+        assert audit.flush()
+        assert other.one("SELECT max(number) FROM audit") == (3,)
+    assert checked(tmp_path).ok

@@ -6,6 +6,7 @@ import socket
 import threading
 from pathlib import Path
 
+import httpcore2
 import pytest
 
 from tests.pace import AT_ONCE
@@ -32,6 +33,7 @@ from vault.guard.errors import (
 from vault.guard.headers import bearer
 from vault.guard.network import SystemResolver
 from vault.guard.targets import Target
+from vault.guard.together import Together
 from vault.guard.transport import Guard, Request
 from vault.secret import Secret
 
@@ -251,3 +253,36 @@ async def test_names_are_looked_up_only_so_many_at_once_and_one_given_up_makes_r
     assert [each.name for each in threading.enumerate()].count("resolve") == 1
     go.set()
     assert await second == ["192.0.2.1"]
+
+
+class Noted(httpcore2.AsyncNetworkStream):
+    """A stream that notes what is done with it."""
+
+    def __init__(self) -> None:
+        self.done: list[bytes] = []
+        self.broken = False
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
+        self.done.append(b"(read)")
+        return b"reply"
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        if self.broken:
+            raise httpcore2.WriteError
+        self.done.append(buffer)
+
+
+async def test_a_head_goes_with_the_body_and_without_one_before_the_reply_is_read() -> None:
+    inner = Noted()
+    stream = Together(inner)
+    for part in (b"head ", b"body", b"more", b""):
+        await stream.write(part)
+    assert await stream.read(9) == b"reply"
+    await stream.write(b"head")
+    assert await stream.read(9) == b"reply"
+    await stream.write(b"head")
+    inner.broken = True  # who hangs up early may have answered
+    assert await stream.read(9) == b"reply"
+    assert [each for each in inner.done if each] == [
+        b"head body", b"more", b"(read)", b"head", b"(read)", b"(read)",
+    ]  # fmt: skip
