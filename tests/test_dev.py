@@ -258,6 +258,21 @@ async def test_its_brains_ask_the_models_that_a_brain_toml_says_and_an_agent_is_
         )
 
 
+async def test_its_brains_reach_its_vault_for_mcp_servers_and_why_says_what_came_of_it(
+    tmp_path: Path,
+) -> None:
+    agent = tmp_path / "agent.yaml"
+    # The vault dials no address of its own machine: that it refuses is its answer.
+    agent.write_text("mcp_servers: [{name: nobody, url: 'https://127.0.0.1:9/mcp'}]\n")
+    async with dev(tmp_path) as up:
+        ran = await up.carpal("run", "--json", "--agent", str(agent), "hi")
+        assert ran.code == 0, ran.stderr
+        session_id = json.loads(ran.stdout.splitlines()[-1])["session_id"]
+        why = await up.carpal("session", "why", session_id)
+    assert "What MCP server nobody offers was not learned" in why.stdout
+    assert "the vault does not reach the server" in why.stdout
+
+
 async def test_a_mistake_in_that_brain_toml_is_one_line_that_names_it(tmp_path: Path) -> None:
     settings = tmp_path / "brain.toml"
     settings.write_text('nonsense = "x"\n')

@@ -54,8 +54,8 @@ class SessionServers(AbstractAsyncContextManager["SessionServers"]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # Who stops, or lost the lease, says nothing: the next driver's ticket ends the grant.
-        if error is None:
+        # A brain that stops does not wait: the next driver's ticket ends the grant.
+        if not isinstance(error, asyncio.CancelledError):
             await self._grant.revoke()
 
     async def keep(self) -> None:

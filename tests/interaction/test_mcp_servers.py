@@ -1,5 +1,6 @@
 """Sessions use somebody's MCP server through the vault: real processes, real TLS, a real token."""
 
+import asyncio
 import base64
 import json
 import os
@@ -123,6 +124,30 @@ async def test_an_interrupt_ends_the_call_and_the_log_says_that_it_may_have_happ
         assert "layer" not in result
         await there.go()  # the server's own thread waits for it still
     assert len(there.effects()) == before + 1
+
+
+async def test_a_session_whose_turn_ended_has_no_grant(there: Notes) -> None:
+    async with there.session("add one") as made:
+        await idle(made)
+        async with asyncio.timeout(SECONDS):
+            while (told := await audited(there, made))[-1:] != ["grant.revoke"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        assert told.count("grant.give") == 1
+
+
+async def audited(there: Notes, made: Session) -> list[str]:
+    """What the vault did with grants of the session, in order."""
+    at = there.it.running["vault"].facts["address"]
+    where = ("--state-dir", str(there.it.state), "--vault", at, "--json", "-n", "1000")
+    lines = (await there.it.run("vault", "audit", "show", *where)).splitlines()
+    told = [json.loads(line) for line in lines]
+    return [
+        each["action"]
+        for each in told
+        if each["what"] == "intent"
+        and each.get("session") == made.session_id
+        and each["action"].startswith("grant.")
+    ]
 
 
 async def test_a_call_of_a_server_and_one_of_a_hand_run_side_by_side(there: Notes) -> None:

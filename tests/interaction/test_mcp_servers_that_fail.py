@@ -1,6 +1,7 @@
 """Kill whoever has a part in a call of an MCP server: it happens once, and the log is true."""
 
 import asyncio
+import signal
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -138,6 +139,25 @@ async def test_s15_a_server_that_restarts_fails_one_call_and_the_next_is_taken_w
     assert there.effects() == ["held", "two"]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+async def test_s15_a_call_that_takes_too_long_fails_alone(there: Notes) -> None:
+    async with there.session("hold it") as made:
+        await there.began()
+        assert there.server is not None
+        there.server.send_signal(signal.SIGSTOP)
+        await made.until_type("agent.tool_result", seconds=120.0)
+        there.server.send_signal(signal.SIGCONT)
+        outcome, text = said(made)
+        assert outcome == "timed_out"
+        assert "the server did not answer in time; the call may have happened" in text
+        ended = await idle(made)
+        await made.say("[notes] add one")
+        await idle(made, ended)
+        assert said(made) == ("ok", "note 2")
+    assert there.effects() == ["held", "one"]
+
+
 async def test_while_the_vault_is_away_tools_stay_and_a_call_says_that_it_does_not_answer(
     there: Notes,
 ) -> None:
@@ -162,7 +182,7 @@ async def test_a_takeover_makes_the_grant_of_the_brain_before_worthless(there: N
         await there.began()
         name = await made.driver()
         before = there.it.running[name]
-        before.process.send_signal(19)  # SIGSTOP: it has its grant, and the connection
+        before.process.send_signal(signal.SIGSTOP)  # it has its grant, and the connection
         try:
             tokens = grants_in(memory(before.pid))
             assert tokens, "a grant is what a brain has in its memory"
@@ -172,7 +192,7 @@ async def test_a_takeover_makes_the_grant_of_the_brain_before_worthless(there: N
                 (403, '{"error":{"reason":"GRANT_REFUSED"}}')
             }
         finally:
-            before.process.send_signal(18)
+            before.process.send_signal(signal.SIGCONT)
         await idle(made)
         assert len(made.results()) == 1
     assert there.effects() == ["held"]
