@@ -10,7 +10,6 @@ a while. Tokens that there are stay until there are newer ones, whatever the ser
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -27,10 +26,12 @@ from vault.guard.transport import Guard
 from vault.oauth import endpoint
 from vault.oauth.answers import Answer, Granted, Later, Refused, Unknown
 from vault.oauth.asking import refreshing
-from vault.oauth.pace import ENOUGH, Pace
+from vault.oauth.clocks import Clocks
 from vault.oauth.ports import Credential, Credentials, Key, Tokens
+from vault.oauth.refusals import later, over
 from vault.oauth.rows import LEASE, Claimed, Ended, Newer, Rows, State
-from vault.oauth.when import due, expiry, moved, usable
+from vault.oauth.waits import Waits
+from vault.oauth.when import expiry
 from vault.safe import Safe
 
 _log = logging.getLogger(__name__)
@@ -62,15 +63,12 @@ class Engine:
         self._credentials = credentials
         self._guard = guard
         self._audit = audit
-        self._clock = clock
         self._rows = Rows(safe, credentials.generation)
         self._flights: dict[Key, asyncio.Task[Credential]] = {}
-        self._paces: dict[Key | str, Pace] = {}
+        self._waits = Waits()
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._forced: dict[Key, tuple[int, float]] = {}
-        self._clocks = (clock(), time.monotonic())
-        self._doubted = False
-        self._sure: dict[Key, int] = {}
+        self._clocks = Clocks(clock)
 
     async def fresh(self, key: Key) -> Credential:
         """The credential with an access token that is of use. The caller's intent is in the audit.
@@ -79,14 +77,14 @@ class Engine:
         CREDENTIAL_NOT_REFRESHED when trying again later may do.
         """
         held = await self._do(self._credentials.load, key)
-        if held.tokens.refresh is None and not usable(held.tokens, self._clock()):
-            raise _over(key, "no_refresh_token")
-        if held.tokens.refresh is None or not self._due(held):
+        if held.tokens.refresh is None and not self._clocks.usable(held.tokens):
+            raise over(key, "no_refresh_token")
+        if held.tokens.refresh is None or not self._clocks.due(held):
             return held
         try:
             return await self._refreshed(key, held.generation)
         except CarpalError:
-            if usable(held.tokens, self._clock()):
+            if self._clocks.usable(held.tokens):
                 return held
             raise
 
@@ -115,9 +113,9 @@ class Engine:
         """
         held = await self._do(self._credentials.load, key)
         if held.tokens.refresh is None:
-            return "" if usable(held.tokens, self._clock()) else "no_refresh_token"
+            return "" if self._clocks.usable(held.tokens) else "no_refresh_token"
         unsure = await self._do(self._rows.state, key) is not State.FRESH
-        if not unsure and not self._due(held):
+        if not unsure and not self._clocks.due(held):
             return ""
         try:
             await self._refreshed(key, held.generation)
@@ -156,20 +154,20 @@ class Engine:
     async def _flight(self, key: Key, generation: int) -> Credential:
         until = time.monotonic() + LEASE
         while True:
-            if wait := self._pace(key).wait(time.monotonic()):
-                raise _later(f"the last try failed; the next is in {wait:.0f} s at the earliest")
+            if wait := self._waits.left(key):
+                raise later(f"the last try failed; the next is in {wait:.0f} s at the earliest")
             async with self._turns:
                 point("vault.oauth.before_claimed")
                 match await self._do(self._rows.claim, key, generation):
                     case Newer():
                         return await self._do(self._credentials.load, key)
                     case Ended(code):
-                        raise _over(key, code)
+                        raise over(key, code)
                     case Claimed(unknown):
                         point("vault.oauth.claimed")
                         return await self._claimed(key, generation, unknown)
             if time.monotonic() > until:
-                raise _later("another process is at it for too long")
+                raise later("another process is at it for too long")
             await asyncio.sleep(LOOK)
 
     async def _claimed(self, key: Key, generation: int, unknown: bool) -> Credential:
@@ -189,11 +187,11 @@ class Engine:
             ) as record:
                 held = await self._do(self._credentials.load, key)
                 where = _where(held)
-                if wait := self._pace(str(where)).wait(time.monotonic()):
-                    raise _later(f"{where} fails; it is left alone for {wait:.0f} s")
+                if wait := self._waits.left(str(where)):
+                    raise later(f"{where} fails; it is left alone for {wait:.0f} s")
                 begun = True
                 point("vault.oauth.before_sent")
-                sent = self._clock()
+                sent = self._clocks.now()
                 answer = await self._ask(held)
                 point("vault.oauth.answered")
                 self._say(record, where, answer)
@@ -207,10 +205,10 @@ class Engine:
                 self._fell(key, where, answer)
                 if isinstance(answer, Refused):
                     refused = answer.code
-                    raise _over(key, refused)
+                    raise over(key, refused)
                 if answer == Later(0):
-                    raise _later("the authorization server is not reached", "connect_error")
-                raise _later("the authorization server did not answer as it should")
+                    raise later("the authorization server is not reached", "connect_error")
+                raise later("the authorization server did not answer as it should")
         finally:
             if not done:
                 end = lambda: self._rows.end(key, generation, begun=begun, refused=refused)  # noqa: E731
@@ -238,10 +236,9 @@ class Engine:
             return made
 
     async def _took(self, key: Key, where: Target, made: int | None) -> Credential:
-        self._paces.pop(key, None)
-        self._paces.pop(str(where), None)
+        self._waits.worked(key, str(where))
         if made is not None:
-            self._sure[key] = made
+            self._clocks.came(key, made)
         return await self._do(self._credentials.load, key)
 
     # What is learned from it.
@@ -259,36 +256,14 @@ class Engine:
         record.add(host=where.host, port=where.port)
 
     def _fell(self, key: Key, where: Target, answer: Answer) -> None:
-        now = time.monotonic()
-        theirs = self._pace(str(where))
+        self._waits.failed(key, str(where), answer)
         if isinstance(answer, Refused):
-            theirs.answered()
             self._audit.event(
                 "oauth.refresh_failed",
                 workspace=key.workspace,
                 credential=key.id,
                 reason=answer.code,
             )
-            return
-        asked = answer.seconds if isinstance(answer, Later) else 0.0
-        for pace in (self._pace(key), theirs):
-            pace.failed(now, random.random(), asked if pace is not theirs else 0.0)  # noqa: S311
-
-    def _pace(self, of: Key | str) -> Pace:
-        if of not in self._paces:
-            self._paces[of] = Pace(ENOUGH if isinstance(of, str) else 1)
-        return self._paces[of]
-
-    def _due(self, held: Credential) -> bool:
-        """By the clock, unless that was set since these tokens came: then a 401 says it."""
-        clocks = (self._clock(), time.monotonic())
-        if moved(*clocks, *self._clocks):
-            self._doubted = True
-            self._sure.clear()
-        self._clocks = clocks
-        if self._doubted and self._sure.get(held.key) != held.generation:
-            return False
-        return due(held.tokens, clocks[0], f"{'/'.join(held.key)} {held.generation}")
 
     async def _do(self, work: Callable[..., T], *given: Any) -> T:
         """In the store's thread, to its end also when the caller leaves."""
@@ -308,19 +283,3 @@ def _where(held: Credential) -> Target:
         raise refuse(
             Reason.CREDENTIAL_CORRUPT, f"the credential {held.key.id!r} has no token endpoint"
         ) from None
-
-
-def _over(key: Key, code: str) -> CarpalError:
-    return refuse(
-        Reason.CREDENTIAL_NEEDS_CONSENT,
-        f"the authorization server refuses to refresh {key.id!r} ({code})",
-        credential=key.id,
-    )
-
-
-def _later(why: str, refresh: str = "failed") -> CarpalError:
-    return refuse(
-        Reason.CREDENTIAL_NOT_REFRESHED,
-        f"the access token was not refreshed: {why}",
-        refresh=refresh,
-    )

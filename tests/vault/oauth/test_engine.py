@@ -157,7 +157,7 @@ async def test_v35_a_server_in_trouble_is_asked_again_later_and_nothing_is_lost(
     assert await there.engine.state(KEY) == State.FRESH
     assert await token(there) == access
     assert len(there.login.posts) == 1, "the next try waits"
-    there.engine._paces.clear()  # the wait is over
+    there.engine._waits.paces.clear()  # the wait is over
     assert await token(there) == there.login.access[-1] != access
     assert [each["refresh_token"] for each in there.login.posts] == [refresh, refresh]
 
@@ -185,7 +185,7 @@ async def test_an_answer_that_is_not_as_it_must_be_is_believed_in_nothing(
     there.login.fails = [answer]
     assert await token(there) == access
     assert await there.engine.state(KEY) == State.REFRESH_UNKNOWN
-    there.engine._paces.clear()
+    there.engine._waits.paces.clear()
     assert await token(there) == there.login.access[-1] != access
     assert await there.engine.state(KEY) == State.FRESH
 
@@ -247,7 +247,7 @@ async def test_v35_a_server_that_ends_the_connection_leaves_it_unknown(there: Wo
         assert await token(there) == access
         assert len(other.requests) == 1
     assert await there.engine.state(KEY) == State.REFRESH_UNKNOWN
-    there.engine._paces.clear()
+    there.engine._waits.paces.clear()
     assert await token(there) == access  # nobody listens there now: no answer to the one retry
     assert await there.engine.state(KEY) == State.REFRESH_UNKNOWN
 

@@ -164,7 +164,7 @@ async def test_validating_refreshes_what_is_over_and_says_how_that_went(vault: V
     assert await vault.tried() == ("unknown", "refresh", "connect_error")
     assert await vault.state() == "active"
     vault.there.desk.rule.ports |= allowed
-    vault.engine._paces.clear()  # the wait is over
+    vault.engine._waits.paces.clear()  # the wait is over
     vault.there.login.live.clear()
     assert await vault.tried() == ("invalid", "refresh", "failed")
 
