@@ -32,6 +32,8 @@ from tests.vault.guard.upstream import (
     upstream,
 )
 from tests.vault.test_cli import carpal_vault
+from vault import setup
+from vault.ca import Claims
 from vault.guard.transport import Guard
 from vault.mcp_listener import serve_mcp
 
@@ -281,6 +283,32 @@ async def test_a_vault_that_is_sealed_or_gone_is_tried_again_and_named(serve: Se
     there.address = "127.0.0.1:1"
     gone = await there.failed()
     assert (gone.kind, gone.retryable, gone.layer) == ("model_request_failed_error", True, "vault")
+
+
+WHOLE = STREAM.encode() + chunk(BEGUN + SAID + ENDED) + b"0\r\n\r\n"
+
+
+async def test_a_brain_whose_identity_was_renewed_shows_the_new_one(serve: Serve) -> None:
+    there = await serve(says(WHOLE))
+    model = await there.model()
+    assert isinstance(await model.call(REQUEST, lambda text, thinking: None), Reply)
+    before = there.files.identity().serial
+    claims = Claims(Role.BRAIN, "brain-1")
+    setup.issue(there.domain.files, claims, there.files, there.domain.clock)
+    assert there.files.identity().serial != before
+    assert isinstance(await model.call(REQUEST, lambda text, thinking: None), Reply)
+    assert len(model._made["claude"]) == 1
+
+
+async def test_whoever_listens_in_the_vaults_place_is_told_nothing(serve: Serve) -> None:
+    there = await serve(says(WHOLE))
+    sessiond = there.domain.identity(Role.SESSIOND, "sessiond")  # of the same authority
+    there.address = await there.stack.enter_async_context(
+        serve_mcp("127.0.0.1:0", sessiond, there.domain.service)
+    )
+    failed = await there.failed()
+    assert (failed.kind, failed.layer) == ("model_request_failed_error", "vault")
+    assert there.service.requests == []
 
 
 async def test_a_service_that_breaks_off_is_told_inside_the_stream(serve: Serve) -> None:
