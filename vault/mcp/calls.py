@@ -1,19 +1,16 @@
 """What a brain asks for, done: allowed, in its turn, written down, and only then sent."""
 
 import asyncio
-import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from carpal.errors import CarpalError
 from carpal.fault_points import point
-from carpal.status import Reason
-from vault.guard.errors import GuardError, Malformed, TimedOut, TooLarge
 from vault.guard.transport import Guard
 from vault.mcp import elicit, headers
 from vault.mcp.asked import CHANGED, Ask, approval
+from vault.mcp.endings import in_words_of_ours, outcome, settle
 from vault.mcp.journal import Journal, Sending
 from vault.mcp.listing import Tool
 from vault.mcp.pins import Pins
@@ -123,7 +120,7 @@ class Calls:
             found = await self._used(asking, called)
         except BaseException as error:
             if sending is not None:
-                _settle(sending, error)
+                settle(sending, error)
             raise
         assert sending is not None
         if "inputRequests" in found:
@@ -151,11 +148,11 @@ class Calls:
         grant, policy = asking.grant, asking.policy
         async with self._slots.held(grant.session, policy.url, policy.concurrency):
             for last in (False, True):
-                with _in_words_of_ours():
+                with in_words_of_ours():
                     async with self._credentials.use(
                         grant, policy, action=_action(asking), **_about(asking)
                     ) as use:
-                        with _outcome(use):
+                        with outcome(use):
                             try:
                                 return await work(use, self._upstream(grant, policy, use))
                             except Unauthorized:
@@ -258,56 +255,6 @@ def _result(result: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(result.get("content", []), list):
         raise Refusal(Why.SERVER_BROKEN, "no content")
     return {"content": [], **{key: result[key] for key in _KEPT if key in result}}
-
-
-def _settle(sending: Sending, error: BaseException) -> None:
-    """What is known of a call that went wrong; nothing, when it may have had its effect."""
-    if isinstance(error, Refusal):
-        if error.why is Why.UNREACHABLE:
-            sending.unsent()
-        elif error.why in (Why.SERVER_REFUSED, Why.AUTHENTICATION_FAILED, Why.INPUT_REFUSED):
-            sending.settled("refused")
-
-
-@contextlib.contextmanager
-def _in_words_of_ours() -> Any:
-    """What goes wrong beneath, as a refusal."""
-    try:
-        yield
-    except GuardError as error:
-        raise _guarded(error) from None
-    except headers.Unsendable as error:
-        raise Refusal(Why.NOT_SENDABLE, str(error)) from None
-    except CarpalError as error:
-        unwritten = error.reason in (Reason.AUDIT_NOT_WRITTEN, Reason.STORE_FULL)
-        why = Why.UNAVAILABLE if unwritten else Why.CREDENTIAL_UNAVAILABLE
-        raise Refusal(why, error.name, credential=error.name) from None
-
-
-def _guarded(error: GuardError) -> Refusal:
-    if not error.sent:
-        return Refusal(Why.UNREACHABLE, error.code)
-    if isinstance(error, TimedOut):
-        return Refusal(Why.TIMED_OUT, error.code)
-    if isinstance(error, TooLarge):
-        return Refusal(Why.RESULT_TOO_LARGE, error.code)
-    if isinstance(error, Malformed):
-        return Refusal(Why.SERVER_BROKEN, error.code)
-    return Refusal(Why.SERVER_GONE, error.code)
-
-
-@contextlib.contextmanager
-def _outcome(use: Use) -> Any:
-    """Tell the audit how it went, in full."""
-    try:
-        yield
-    except Refusal as refusal:
-        use.outcome("refused", reason=f"{refusal.why.name} {refusal.detail}".strip())
-        raise
-    except GuardError as error:
-        facts = {key: value for key, value in error.fields.items() if key in ("host", "port")}
-        use.outcome("failed", reason=error.code, **facts)
-        raise
 
 
 def _strictness(verdict: Verdict) -> int:
