@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from carpal.errors import refuse
+from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from vault.audit.audit import Audit
 from vault.credentials.in_use import InUse
@@ -170,7 +170,12 @@ class Uses:
         if await self._do(changed):
             return True
         if row.elsewhere:
-            return await self._opener.fetched(opened) != used  # its owner may have just replaced it
+            try:  # its owner may have just replaced it
+                return await self._opener.fetched(opened) != used
+            except CarpalError as error:
+                if error.reason is not Reason.CREDENTIAL_NOT_FETCHED:
+                    raise
+                return False  # the server's no is the answer; why there is no other is audited
         if row.kind != "mcp_oauth" or self._refresher is None:
             return False
         return await self._refresher.refused(row.key, row.generation)

@@ -21,7 +21,7 @@ from tests.vault.credentials.test_rpc import bearer, create, refused
 from tests.vault.grants.test_end_to_end import There
 from tests.vault.grants.test_grants import Vault
 from tests.vault.guard.upstream import HOST as MANAGER_HOST
-from tests.vault.guard.upstream import Names, Widened, reply, says, upstream
+from tests.vault.guard.upstream import Asked, Names, Widened, reply, says, upstream
 from tests.vault.mcp.servers import Server
 from tests.vault.mcp.world import CANARY, HOST, LIMIT, served
 from tests.vault.sources.manager import DELETED, TOKEN, Manager, settings
@@ -110,6 +110,38 @@ async def test_v37_what_its_owner_rotates_is_used_from_the_next_request_on(there
     assert "result" in (await there.call(token, "c2")).json()
     there.manager.entries["agents/tracker"].append({"token": "tok-not-the-right-one"})
     assert "error" in (await there.call(token, "c3")).json()
+
+
+async def test_v37_a_value_that_is_replaced_meanwhile_is_tried_once_more(there: World) -> None:
+    await there.add()
+    values = [b"tok-not-the-right-one", CANARY.encode()]
+
+    async def one_after_another(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        entry = {"data": {"token": values.pop(0).decode()}, "metadata": {"version": 1}}
+        writer.write(reply(json.dumps({"data": entry}).encode()))
+        if not values:
+            there.manager.instead = None
+        await writer.drain()
+
+    there.manager.instead = one_after_another
+    assert "result" in (await there.call(await there.grant(), "c1")).json()
+
+
+async def test_a_server_that_takes_no_value_says_so_also_when_no_other_can_be_fetched(
+    there: World,
+) -> None:
+    there.manager.entries["agents/tracker"] = [{"token": "tok-not-the-right-one"}]
+    await there.add()
+
+    async def once(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        there.manager.instead = says(reply(b"{}", status="503 Sealed"))
+        entry = {"data": {"token": "tok-not-the-right-one"}, "metadata": {"version": 1}}
+        writer.write(reply(json.dumps({"data": entry}).encode()))
+        await writer.drain()
+
+    there.manager.instead = once
+    assert await there.reason() == "AUTHENTICATION_FAILED"
+    assert "credential_not_fetched" in {each.get("action") for each in there.audited()}
 
 
 async def test_v28_a_server_that_sends_the_value_back_has_it_struck_out(there: World) -> None:
