@@ -17,6 +17,7 @@ from tests.interaction.mcp_world import Notes, memory, notes
 from tests.interaction.play import SECONDS, Session
 from tests.vault.mcp.world import CANARY
 
+pytestmark = pytest.mark.timeout(180)
 PAGE = Path(__file__).parents[2] / "docs/how-to/use-an-mcp-server.md"
 
 

@@ -16,6 +16,7 @@ from tests.interaction.mcp_world import Notes, grants_in, memory, notes
 from tests.interaction.play import SECONDS, Session
 from tests.pace import SCALE
 
+pytestmark = pytest.mark.timeout(180)
 TERM = 2.0 * SCALE
 
 
@@ -35,6 +36,7 @@ def said(made: Session, at: int = -1) -> tuple[str, str]:
     return result["outcome"], result["content"][0]["text"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "told"),
     [
@@ -75,6 +77,7 @@ async def test_a_brain_killed_in_the_middle_of_a_call_is_replaced_and_it_may_hav
     assert there.effects() == ["held", "one"]
 
 
+@pytest.mark.slow
 async def test_a_vault_killed_in_the_middle_of_a_call_comes_back_and_the_session_goes_on(
     there: Notes,
 ) -> None:
@@ -91,6 +94,7 @@ async def test_a_vault_killed_in_the_middle_of_a_call_comes_back_and_the_session
     assert there.effects() == ["held", "one"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "told", "effects"),
     [
@@ -140,7 +144,6 @@ async def test_s15_a_server_that_restarts_fails_one_call_and_the_next_is_taken_w
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 async def test_s15_a_call_that_takes_too_long_fails_alone(there: Notes) -> None:
     async with there.session("hold it") as made:
         await there.began()
@@ -158,6 +161,7 @@ async def test_s15_a_call_that_takes_too_long_fails_alone(there: Notes) -> None:
     assert there.effects() == ["held", "one"]
 
 
+@pytest.mark.slow
 async def test_while_the_vault_is_away_tools_stay_and_a_call_says_that_it_does_not_answer(
     there: Notes,
 ) -> None:
@@ -177,6 +181,7 @@ async def test_while_the_vault_is_away_tools_stay_and_a_call_says_that_it_does_n
     assert there.effects() == ["one", "one"]
 
 
+@pytest.mark.slow
 async def test_a_takeover_makes_the_grant_of_the_brain_before_worthless(there: Notes) -> None:
     async with there.session("hold it") as made:
         await there.began()
@@ -198,6 +203,7 @@ async def test_a_takeover_makes_the_grant_of_the_brain_before_worthless(there: N
     assert there.effects() == ["held"]
 
 
+@pytest.mark.slow
 async def test_v41_a_tool_that_changed_is_asked_about_and_called_once_a_person_agreed(
     there: Notes,
 ) -> None:
