@@ -15,6 +15,7 @@ from carpal.identity import Role
 from carpal.status import Reason
 from carpal.v1 import vault_pb2 as pb
 from tests.trust import Trust, trust
+from tests.vault.audit.desk import lines
 from vault.ca import Claims
 from vault.credentials.uses import Uses
 from vault.mcp.policy import server_policy
@@ -221,3 +222,57 @@ async def test_v06_a_policy_that_is_widened_in_the_database_opens_no_secret(doma
     with pytest.raises(CarpalError) as caught:
         await used(domain, "https://evil.com/mcp")
     assert caught.value.reason is Reason.CREDENTIAL_CORRUPT
+
+
+async def test_v02_two_secrets_that_are_swapped_open_in_neither_place_and_a_third_works(
+    domain: Trust,
+) -> None:
+    operator = await domain.vault()
+    urls = {each: f"https://{each}.a.com/mcp" for each in ("c1", "c2", "c3")}
+    for name, url in urls.items():
+        policy = json.dumps({"mcp_server_url": url}).encode()
+        secrets = {"token": CANARY + name.encode()}
+        await create(operator, bearer(name, policy=policy, secrets=secrets))
+    with sqlite3.connect(domain.files.store) as database:
+        held = dict(database.execute("SELECT id, wrapped FROM sealed WHERE kind = 'credential'"))
+        blobs = dict(database.execute("SELECT id, blob FROM sealed WHERE kind = 'credential'"))
+        for here, there in (("c1", "c2"), ("c2", "c1")):
+            database.execute(
+                "UPDATE sealed SET wrapped = ?, blob = ? WHERE kind = 'credential' AND id = ?",
+                (held[there], blobs[there], here),
+            )
+
+    uses, grant = domain.service.uses(), Granted(credentials=tuple(urls))
+    for name in ("c1", "c2"):
+        policy_of = server_policy("a", {"url": urls[name]})
+        with pytest.raises(CarpalError) as caught:
+            async with uses.use(grant, policy_of, action="mcp.ping", actor="spiffe://x"):
+                raise AssertionError(name)
+        assert caught.value.reason is Reason.CREDENTIAL_CORRUPT
+    policy_of = server_policy("a", {"url": urls["c3"]})
+    async with uses.use(grant, policy_of, action="mcp.ping", actor="spiffe://x") as use:
+        headers: Any = use.headers
+        assert headers[0][1].secret.reveal() == CANARY + b"c3"
+    assert domain.service.door.parts.audit.flush()
+    seen = [
+        each for each in lines(domain.files.audit) if each.get("action") == "credential_corrupt"
+    ]
+    assert [each["credential"] for each in seen] == ["c1", "c2"]
+
+
+async def test_v32_without_an_audit_no_credential_is_opened(domain: Trust) -> None:
+    await create(await domain.vault(), bearer())
+    opened: list[object] = []
+    rows = domain.service.door.parts.desk.rows
+    secrets = rows.secrets
+
+    def noted(row: Any) -> dict[str, bytes]:
+        opened.append(row)
+        return secrets(row)
+
+    rows.secrets = noted  # type: ignore[method-assign]
+    domain.service.door.parts.audit.close()
+    with pytest.raises(CarpalError) as caught:
+        await used(domain)
+    assert caught.value.reason is Reason.AUDIT_NOT_WRITTEN
+    assert opened == []

@@ -321,3 +321,12 @@ async def test_calls_that_come_while_it_is_fetched_share_the_fetch(there: World)
         there.manager.gate.set()
     assert all("result" in each.result().json() for each in calls)
     assert len(there.manager.seen) == 1
+
+
+async def test_v32_without_an_audit_nothing_is_fetched(there: World) -> None:
+    await there.add()
+    token = await there.grant()
+    there.domain.service.door.parts.audit.close()
+    said = (await there.call(token, "c1")).json()
+    assert said["error"]["data"]["reason"] == "UNAVAILABLE"
+    assert there.manager.seen == []
