@@ -1,12 +1,16 @@
 """What a brain asks for, done: allowed, in its turn, written down, and only then sent."""
 
 import asyncio
+import contextlib
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from carpal.errors import CarpalError
 from carpal.fault_points import point
+from vault.guard.errors import GuardError
 from vault.guard.transport import Guard
 from vault.mcp import elicit, headers
 from vault.mcp.asked import CHANGED, Ask, approval
@@ -16,12 +20,15 @@ from vault.mcp.listing import Tool
 from vault.mcp.pins import Pins
 from vault.mcp.policy import ServerPolicy, Verdict
 from vault.mcp.ports import Audit, Credentials, Grant, Use
+from vault.mcp.rate import Rates
 from vault.mcp.refusals import Refusal, Why
 from vault.mcp.reply import Unauthorized
 from vault.mcp.slots import Slots
 from vault.mcp.upstream import Progress, Upstream
 
 T = TypeVar("T")
+END_LIMIT = 5.0
+"""Seconds to tell a server that its session is over."""
 _KEPT = ("content", "structuredContent", "isError")
 _OTHER = {
     "resources/list": ("resources", "nextCursor"),
@@ -56,6 +63,7 @@ class Calls:
         pins: Pins,
         audit: Audit,
         slots: Slots | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._guard = guard
         self._credentials = credentials
@@ -63,6 +71,7 @@ class Calls:
         self._pins = pins
         self._audit = audit
         self._slots = slots or Slots()
+        self._rates = Rates(clock)
         self._key = secrets.token_bytes(32)
         """Marks what servers want back; after a restart such a call is to be made anew."""
         self._upstreams: dict[str, dict[str, tuple[str, Upstream]]] = {}
@@ -87,6 +96,9 @@ class Calls:
         name = str(asking.ask.params["name"])
         if asking.policy.verdict(name) is Verdict.DENY:
             raise self._refused(asking, Why.TOOL_DENIED)
+        rate = asking.policy.rate
+        if rate and not self._rates.take(asking.grant.session, asking.policy.url, rate):
+            raise self._refused(asking, Why.AT_CAPACITY)
         sending: Sending | None = None
 
         async def called(use: Use, upstream: Upstream) -> Mapping[str, Any]:
@@ -203,10 +215,30 @@ class Calls:
         """Once a grant is over, nothing that was learned or opened by it is kept."""
         try:
             await grant.revoked.wait()
+            await self._end_sessions(grant)
         finally:
             for name, (generation, _) in self._upstreams.pop(grant.id, {}).items():
                 await self._guard.forget((grant.id, name, generation))
             self._watching.pop(grant.id, None)
+
+    async def _end_sessions(self, grant: Grant) -> None:
+        """Tell servers of before that their sessions are over; one that does not hear it has time.
+
+        That is a use of the credential like any other, so it is written down as one, of ours.
+        """
+        for generation, upstream in list(self._upstreams.get(grant.id, {}).values()):
+            if not upstream.in_session:
+                continue
+            facts = {"session": grant.session, "grant": grant.id, "server": upstream.policy.name}
+            with contextlib.suppress(CarpalError, GuardError, TimeoutError):
+                async with (
+                    asyncio.timeout(END_LIMIT),
+                    self._credentials.use(
+                        grant, upstream.policy, action="mcp.session.end", actor="vault", **facts
+                    ) as use,
+                ):
+                    if use.generation == generation:  # by another one it is another's session
+                        await upstream.end(use)
 
     async def close(self) -> None:
         """Forget all."""

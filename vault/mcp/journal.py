@@ -60,7 +60,7 @@ class Journal:
 
         sending = Sending(self._ledger, mark)
         try:
-            before = await self._ledger.write(change)
+            before = await self._ledger.write(session, change)
         except asyncio.CancelledError:
             sending.unsent()  # it is written all the same, and would stand for nothing
             raise

@@ -1,10 +1,14 @@
 """Small things that must be on disk before something is done: written together, in one transaction.
 
+They are kept for as long as their session uses servers, and KEPT_DAYS more: until then a driver may
+ask again for a call that was open when everything stood still. Then all of a session goes at once.
+
 A write waits for the disk, and while one does, others come: they go in the next transaction, all
 at once. So a hundred calls at a time cost little more than one.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, TypeVar
@@ -31,7 +35,17 @@ CREATE TABLE IF NOT EXISTS mcp_tools (
   digest  TEXT NOT NULL,             -- of all that the server said of it
   PRIMARY KEY (session, server, tool)
 ) STRICT;
+CREATE TABLE IF NOT EXISTS mcp_sessions (
+  session TEXT PRIMARY KEY,
+  day     INTEGER NOT NULL           -- when it last used a server; days of Unix time
+) STRICT;
+CREATE INDEX IF NOT EXISTS mcp_sessions_day ON mcp_sessions (day);
 """
+KEPT_DAYS = 400
+"""Twelve months for which the oldest of our processes is served, and one for whoever is late."""
+_AT_ONCE = 100
+"""Sessions that are forgotten in one transaction, which others wait for."""
+_DAY = 86_400
 LATER = 0.1
 """Seconds that what nobody waits for may wait: a write of its own would hold up the next call."""
 T = TypeVar("T")
@@ -41,19 +55,39 @@ Write = Callable[[Database], Any]
 class Ledger:
     """One database, written by one thread: `executor` has no other."""
 
-    def __init__(self, database: Database, executor: Executor) -> None:
+    def __init__(
+        self,
+        database: Database,
+        executor: Executor,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         for table in _TABLES.split(";\n"):
             if table.strip():
                 database.execute(table)
+        self._clock = clock
+        self._pruned = 0
+        """The day on which nothing older was left."""
         self._database = database
         self._executor = executor
         self._waiting: list[tuple[Write, asyncio.Future[Any]]] = []
         self._writing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    async def write(self, change: Callable[[Database], T]) -> T:
-        """What `change` gives, once it is durable. Raises STORE_FULL and VAULT_CORRUPT."""
-        done = self._add(change)
+    async def write(self, session: str, change: Callable[[Database], T]) -> T:
+        """What `change` gives, once it is durable. Raises STORE_FULL and VAULT_CORRUPT.
+
+        `session` is whose it is, and in use by that.
+        """
+
+        def both(database: Database) -> T:
+            database.execute(
+                "INSERT INTO mcp_sessions VALUES (?, ?) ON CONFLICT DO UPDATE "
+                "SET day = excluded.day WHERE day < excluded.day",
+                (session, self._day),
+            )
+            return change(database)
+
+        done = self._add(both)
         self._begin()
         return await done
 
@@ -104,7 +138,26 @@ class Ledger:
 
     def _commit(self, changes: list[Write]) -> list[Any]:
         with self._database.transaction():
-            return [change(self._database) for change in changes]
+            answers = [change(self._database) for change in changes]
+            if self._pruned != self._day:
+                self._prune()
+            return answers
+
+    @property
+    def _day(self) -> int:
+        return int(self._clock() // _DAY)
+
+    def _prune(self) -> None:
+        """Some of what is old, once a day and until none is left; what is in use came before."""
+        old = self._database.execute(
+            "SELECT session FROM mcp_sessions WHERE day < ? LIMIT ?",
+            (self._day - KEPT_DAYS, _AT_ONCE),
+        )
+        for table in ("mcp_calls", "mcp_tools", "mcp_sessions"):
+            for session in old:
+                self._database.execute(f"DELETE FROM {table} WHERE session = ?", session)  # noqa: S608
+        if len(old) < _AT_ONCE:
+            self._pruned = self._day
 
 
 def _fail(taken: list[tuple[Write, asyncio.Future[Any]]], error: CarpalError) -> None:

@@ -24,7 +24,7 @@ class Pins:
                 )
             return {tool for tool, digest in digests.items() if known.get(tool, digest) != digest}
 
-        return await self._ledger.write(change)
+        return await self._ledger.write(session, change)
 
     async def agreed(self, session: str, server: str, tool: str, digest: str) -> None:
         """A person has agreed to what it is now."""
@@ -34,4 +34,4 @@ class Pins:
                 "INSERT OR REPLACE INTO mcp_tools VALUES (?,?,?,?)", (session, server, tool, digest)
             )
 
-        await self._ledger.write(change)
+        await self._ledger.write(session, change)

@@ -17,7 +17,8 @@ TOOL = re.compile(r"[\x21-\x7e]{1,128}")
 _PATTERN = re.compile(r"[\x21-\x29\x2b-\x7e]{0,127}\*?")
 _SERVER = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _PATTERNS_MAX = 256
-RESULT_MAX, CONCURRENCY_MAX, SECONDS_MAX = 64 * 1024 * 1024, 64, 600.0
+RESULT_MAX, CONCURRENCY_MAX, RATE_MAX = 64 * 1024 * 1024, 64, 100_000
+SECONDS_MAX = 600.0
 
 
 class Verdict(StrEnum):
@@ -47,6 +48,8 @@ class ServerPolicy:
     """Whether the server may ask a person something, through the session."""
     result_bytes: int = 10 * 1024 * 1024
     concurrency: int = 8
+    rate: int = 0
+    """Calls a minute; 0 for as many as there are."""
     first_byte: float = 60.0
     """Seconds for the first byte of an answer."""
 
@@ -73,6 +76,7 @@ def server_policy(name: str, value: Any) -> ServerPolicy:
         "changed": str,
         "result_bytes": int,
         "concurrency": int,
+        "rate": int,
         "first_byte": (int, float),
     }
     for key, given in value.items():
@@ -84,7 +88,11 @@ def server_policy(name: str, value: Any) -> ServerPolicy:
             raise invalid(f"{where}.{key}", "is of another type")
     if not value.get("url", "").startswith("https://"):
         raise invalid(f"{where}.url", "must be an https URL")
-    for key, most in (("result_bytes", RESULT_MAX), ("concurrency", CONCURRENCY_MAX)):
+    for key, most in (
+        ("result_bytes", RESULT_MAX),
+        ("concurrency", CONCURRENCY_MAX),
+        ("rate", RATE_MAX),
+    ):
         if not 0 < value.get(key, 1) <= most:
             raise invalid(f"{where}.{key}", f"must be 1 to {most}")
     if not 0 < value.get("first_byte", 1.0) <= SECONDS_MAX:

@@ -73,6 +73,19 @@ class Upstream:
         async with self._opening:
             await self._open(use)
 
+    @property
+    def in_session(self) -> bool:
+        """Whether the server keeps a session for us."""
+        return self._session is not None
+
+    async def end(self, use: Use) -> None:
+        """End that session. Whether it is heard changes nothing for us; raises GuardError."""
+        found = self._session_headers(self._version)
+        async with self._send(use, found, b"", _ASIDE, method="DELETE") as response:
+            async for _ in response:
+                pass
+        self._session = self._version = None
+
     async def ask(
         self,
         use: Use,
@@ -249,16 +262,22 @@ class Upstream:
 
     @contextlib.asynccontextmanager
     async def _send(
-        self, use: Use, more: headers.Headers, body: bytes, limits: Limits
+        self,
+        use: Use,
+        more: headers.Headers,
+        body: bytes,
+        limits: Limits,
+        *,
+        method: str = "POST",
     ) -> AsyncIterator[Response]:
         found: list[Any] = [
-            ("Content-Type", "application/json"),
+            *([("Content-Type", "application/json")] if body else []),
             ("Accept", "application/json, text/event-stream"),
             *headers.checked(more),
             *use.headers,
         ]
         async with self._guard.send(
-            Request("POST", self._target, found, body),
+            Request(method, self._target, found, body),
             secrets=use.secrets,
             limits=limits,
             private=use.private,

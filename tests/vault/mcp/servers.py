@@ -28,6 +28,7 @@ class Server:
     name: str = "strange"
     seen: list[dict[str, str]] = field(default_factory=list)
     """The headers of each request."""
+    methods: list[str] = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)
     added: list[int] = field(default_factory=list)
     began: asyncio.Event = field(default_factory=asyncio.Event)
@@ -104,6 +105,7 @@ class Server:
             return
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         self.seen.append(headers)
+        self.methods.append(scope["method"])
         if headers.get("authorization") != f"Bearer {self.token}":
             await said(send, 401, b"who?")
             return

@@ -4,9 +4,11 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,15 +17,17 @@ from carpal.errors import CarpalError
 from carpal.status import Reason
 from vault.database import Database
 from vault.mcp.journal import Journal
-from vault.mcp.ledger import Ledger
+from vault.mcp.ledger import KEPT_DAYS, Ledger
 from vault.mcp.pins import Pins
 from vault.mcp.refusals import Refusal, Why
 
 
 @asynccontextmanager
-async def opened(path: Path) -> AsyncIterator[tuple[Database, Ledger]]:
+async def opened(
+    path: Path, clock: Callable[[], float] = time.time
+) -> AsyncIterator[tuple[Database, Ledger]]:
     with closing(Database(path)) as database, ThreadPoolExecutor(1) as executor:
-        ledger = Ledger(database, executor)
+        ledger = Ledger(database, executor, clock)
         yield database, ledger
         await ledger.close()
 
@@ -42,7 +46,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from vault.database import Database
 from vault.mcp.journal import Journal
-from vault.mcp.ledger import Ledger
+from vault.mcp.ledger import KEPT_DAYS, Ledger
 async def main():
     journal = Journal(Ledger(Database(Path(sys.argv[1])), ThreadPoolExecutor(1)))
     (await journal.sending("s", "settled", "a")).settled("ok")
@@ -148,3 +152,46 @@ async def test_tools_are_held_to_what_they_were_when_a_session_first_saw_them(
         await pins.agreed("s", "a", "one", "x")
         assert await pins.changed("s", "a", {"one": "x"}) == set()
         assert await pins.changed("s", "a", {"one": "1"}) == {"one"}
+
+
+@dataclass
+class Days:
+    """A clock that a test moves."""
+
+    day: float = 20_000.5
+
+    def __call__(self) -> float:
+        return self.day * 86_400
+
+
+def sessions(database: Database, table: str) -> set[str]:
+    rows = database.execute(f"SELECT DISTINCT session FROM {table}")
+    return {session for (session,) in rows}
+
+
+async def test_a_session_that_used_no_server_for_long_is_forgotten_whole_and_no_other(
+    tmp_path: Path,
+) -> None:
+    days = Days()
+    tables = ("mcp_calls", "mcp_tools", "mcp_sessions")
+    async with opened(tmp_path / "vault.db", days) as (database, ledger):
+        journal, pins = Journal(ledger), Pins(ledger)
+        for number in range(250):  # more than go in one transaction
+            await journal.sending(f"old-{number}", "c1", "a")
+        for session in ("lives", "lists"):
+            await journal.sending(session, "c1", "a")
+            await pins.changed(session, "a", {"one": "1"})
+        days.day += KEPT_DAYS
+        await journal.sending("lives", "c2", "a")
+        await pins.changed("lists", "a", {"one": "1"})
+        assert await outcome(journal, "c1", "old-7") == "unknown", "to the last day"
+        days.day += 1
+        # Who uses a server on the very day on which it would be forgotten is not forgotten.
+        assert await outcome(journal, "c1", "lives") == "unknown"
+        for number in range(3):
+            await journal.sending("new", f"c{number}", "a")
+        for table in tables:
+            assert sessions(database, table) - {"old-7"} <= {"lives", "lists", "new"}, table
+        assert await outcome(journal, "c1", "lists") == "unknown", "calls of long ago too"
+        assert await pins.changed("lists", "a", {"one": "2"}) == {"one"}
+        assert await outcome(journal, "c1", "old-7") == "unknown"

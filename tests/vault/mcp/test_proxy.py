@@ -292,3 +292,35 @@ async def test_v44_a_server_that_asks_for_the_model_folders_or_a_person_gets_non
         await brain.call("asks")
     assert len(server.told) == 2
     assert all(told.startswith("refused") for told in server.told)
+
+
+async def test_calls_beyond_a_sessions_rate_are_refused_and_not_sent_by_a_new_grant_either(
+    there: World,
+) -> None:
+    server = Server(CANARY)
+    async with served(there.authority, server) as port:
+        for brain in (there.grant(port, rate=2), there.grant(port, rate=2)):
+            for _ in range(2):
+                await brain.call("add", {"a": 1, "b": 1})
+        assert await brain.refused("add", {"a": 1, "b": 1}) == "AT_CAPACITY"
+        assert "tools" in (await brain.ask("tools/list"))["result"], "looking costs nothing"
+        other = there.grant(port, session="s2", rate=2)
+        assert "result" in await other.call("add", {"a": 2, "b": 2})
+    assert server.added == [2, 2, 4]
+
+
+@BOTH
+async def test_a_session_that_a_server_keeps_for_us_ends_with_ours(
+    there: World, legacy: bool
+) -> None:
+    server = Server(CANARY, legacy)
+    async with served(there.authority, server) as port:
+        brain = there.grant(port)
+        assert "result" in await brain.call("add", {"a": 1, "b": 1})
+        brain.grant.revoked.set()
+        async with asyncio.timeout(LIMIT):
+            while there.calls._watching:
+                await asyncio.wait(list(there.calls._watching.values()))
+        assert server.methods.count("DELETE") == (1 if legacy else 0)
+        ended = [use.facts["action"] for use in there.credentials.uses]
+        assert ended.count("mcp.session.end") == (1 if legacy else 0)
