@@ -17,7 +17,8 @@ from carpal.tls import private_folder
 
 _BUSY_MS = 5_000
 """`carpal vault issue` may write for a few milliseconds while the service runs."""
-_DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
+_DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SQLError)
+"""The last is of a statement that does not fit the tables: both are ours."""
 _NO_ROOM = (apsw.FullError, apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError)
 RESTORE = "restore a backup: docs/how-to/back-up-the-vault.md"
 
