@@ -84,3 +84,11 @@ def test_a_secret_too_short_to_look_for_is_refused_without_saying_it() -> None:
 @given(st.binary(min_size=SHORTEST, max_size=64))
 def test_every_spelling_is_long_enough_to_be_found(value: bytes) -> None:
     assert min(map(len, spellings([Secret(value)]))) >= SHORTEST
+
+
+def test_what_a_server_computes_of_a_secret_is_not_found() -> None:
+    """The limit that docs/threat-model.md speaks of: no list of spellings has these."""
+    token = b"tok-CANARY-3f9a77c1e5d2"
+    looked = Patterns([Secret(token)])
+    for made in (token[::-1], b" ".join(token[at : at + 1] for at in range(len(token)))):
+        assert looked.spans(made) == []
