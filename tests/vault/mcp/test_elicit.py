@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.vault.guard.upstream import reply
+from tests.vault.mcp.servers import Server
 from tests.vault.mcp.test_bad_servers import raw, result, scripted
-from tests.vault.mcp.world import World
+from tests.vault.mcp.world import CANARY, World, served
 from vault.mcp.elicit import Asked, answered, asked, put
 from vault.mcp.refusals import Refusal, Why
 
@@ -146,3 +147,30 @@ async def test_v44_without_the_grants_word_no_question_is_passed_on(there: World
     asks = {"resultType": "input_required", "inputRequests": {"q": form()}}
     async with scripted(there, raw(lambda i: reply(result(i, **asks)))) as (brain, _):
         assert await brain.refused("go") == "INPUT_REFUSED"
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["beside a question", "alone"])
+async def test_v44_a_server_that_may_ask_a_person_may_not_use_the_model(
+    there: World, beside: bool
+) -> None:
+    """And what it asks beside that is not passed on either: a call is answered as a whole."""
+    sampling = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 9}}
+    asks = {"m": sampling, **({"q": form()} if beside else {})}
+    said = {"resultType": "input_required", "inputRequests": asks}
+    async with scripted(there, raw(lambda i: reply(result(i, **said))), elicitation=True) as (
+        brain,
+        _,
+    ):
+        assert await brain.refused("go") == "INPUT_REFUSED"
+    assert there.credentials.last.said[-1][0] == "refused"
+
+
+async def test_v44_a_server_of_before_is_asked_for_nobody_even_where_a_person_may_be_asked(
+    there: World,
+) -> None:
+    server = Server(CANARY, legacy=True)
+    async with served(there.authority, server) as port:
+        brain = there.grant(port, elicitation=True)
+        reply = await brain.call("asks")
+        assert "result" in reply
+    assert [each.split()[0] for each in server.told] == ["refused", "refused"]
