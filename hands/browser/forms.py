@@ -11,6 +11,8 @@ from hands.browser.elements import element
 from hands.browser.pages import bounded
 from hands.browser.pointing import CLICK
 
+_EXACT = 2**53
+"""Below it each whole number is one of a browser's own."""
 _KIND = "e => [e.tagName.toLowerCase(), (e.getAttribute('type') || '').toLowerCase()]"
 
 
@@ -27,10 +29,9 @@ async def form_input(act: Act) -> None:
                 raise ToolError(f"it is a {kind}: its value is true or false")
             await found.set_checked(value, timeout=CLICK * 1000)
         elif tag == "select":
-            await _select(found, str(value))
+            await _select(found, written(value))
         else:
-            shown = str(value).lower() if isinstance(value, bool) else _number(value)
-            await found.fill(shown, timeout=CLICK * 1000)
+            await found.fill(written(value), timeout=CLICK * 1000)
 
 
 async def file_upload(act: Act) -> None:
@@ -61,13 +62,22 @@ async def _select(found: Locator, value: str) -> None:
 
 def _file(workspace: Path, given: str) -> Path:
     """A file of the workspace. Raises ToolError."""
-    path = Path(os.path.realpath(workspace / given))
+    try:
+        path = Path(os.path.realpath(workspace / given))
+        there = path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        raise ToolError(f"{given[:200]!r} is no file in the workspace") from None
     if not path.is_relative_to(os.path.realpath(workspace)):
-        raise ToolError(f"{given!r} is outside of the workspace")
-    if not path.is_file():
-        raise ToolError(f"{given!r} is no file in the workspace")
+        raise ToolError(f"{given[:200]!r} is outside of the workspace")
+    if not there:
+        raise ToolError(f"{given[:200]!r} is no file in the workspace")
     return path
 
 
-def _number(value: str | float) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def written(value: str | float | bool) -> str:
+    """A value as it stands in a form: all digits of a number, and no `.0` of a whole one."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+        return str(int(value))
+    return str(value)

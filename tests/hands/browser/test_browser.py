@@ -43,6 +43,9 @@ async def test_a_form_is_filled_in_and_sent(tmp_path: Path) -> None:
     async with browsing(tmp_path) as it:
         await it.go("/form")
         name = await it.ref("name field")
+        await it.do("form_input", target=name, value=1234567.89)
+        number = await it.do("read_page", ref=name["ref"])
+        assert "1234567.89" in number
         assert await it.do("form_input", target=name, value="Ada") == (
             f"Set the value of {name['ref']}."
         )

@@ -211,8 +211,9 @@ async def test_downloads_uploads_scripts_console_and_network_where_they_are_allo
         assert not result.attachments
         await it.go("/form")
         field = await it.ref("File button")
-        for wrong in ("../../etc/passwd", "/etc/passwd", "none"):
-            assert "workspace" in await it.fails("file_upload", target=field, paths=[wrong])
+        for wrong in ("../../etc/passwd", "/etc/passwd", "none", "a\0b", "x" * 300):
+            said = await it.fails("file_upload", target=field, paths=[wrong])
+            assert "the workspace" in said
         assert "no documents" in await it.fails("file_upload", target=field, document_ids=["d"])
         said = await it.do("file_upload", target=field, paths=["downloads/file.csv"])
         assert said == "Uploaded."

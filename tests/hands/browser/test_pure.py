@@ -9,6 +9,7 @@ import pytest
 from hands.api import ToolError
 from hands.browser import addresses, keys, snapshot, state
 from hands.browser.elements import ref
+from hands.browser.forms import written
 from hands.browser.members import MEMBERS, acknowledged
 from hands.browser.tabs import Tabs
 
@@ -160,6 +161,20 @@ class Text(str):
 
     def __iter__(self) -> Any:
         raise AssertionError("the whole of it was walked")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        *((1234567.89, "1234567.89"), (0.1, "0.1"), (2.0, "2"), (12345678.0, "12345678")),
+        *((12345678901234567890, "12345678901234567890"), (-3, "-3"), (1e300, "1e+300")),
+        *((True, "true"), (False, "false"), ("1.0", "1.0")),
+    ],
+)
+def test_a_number_is_put_into_a_form_with_all_its_digits(
+    value: str | float | bool, shown: str
+) -> None:
+    assert written(value) == shown
 
 
 def test_what_a_page_says_is_cut_before_it_is_walked() -> None:
