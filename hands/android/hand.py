@@ -119,7 +119,7 @@ class Android(HandType):
     ) -> str:
         """Tap the screen twice at a coordinate, quickly."""
         x, y = self._touched(coordinate, text)
-        await self._shell(f"input tap {x} {y}; input tap {x} {y}")
+        await self._shell(f"input tap {x} {y} && input tap {x} {y}")
         return computer.DOUBLE_CLICKED
 
     @tool()

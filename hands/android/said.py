@@ -30,7 +30,9 @@ LINE_MAX, _LABEL_MAX = 300, 40
 _PACKAGE = r"[A-Za-z][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)+"
 _ACTIVITY = re.compile(rf"({_PACKAGE})/(\.?[A-Za-z0-9_$]+(?:\.[A-Za-z0-9_$]+)*)")
 _PROPERTY = re.compile(r"\[([^\]]+)\]: \[(.*)\]")
-_SERIAL = re.compile(r"[!-~]{1,40}")
+_SERIAL = re.compile(r"[!-~]+")
+_UNIT_MAX = 128
+"""Characters of a unit's id: a phone whose serial makes a longer one cannot be named."""
 _NAME = re.compile(_PACKAGE)
 _PLAIN = re.compile(r"[A-Za-z0-9-]")
 _CODE = re.compile(r"_([0-9a-f]{2})")
@@ -56,7 +58,7 @@ def states(data: bytes) -> dict[str, str] | None:
     phones = {}
     for each in text(rest).splitlines():
         serial, tab, state = each.partition("\t")
-        if tab and _SERIAL.fullmatch(serial):
+        if tab and _SERIAL.fullmatch(serial) and len(unit_id(serial)) <= _UNIT_MAX:
             phones[serial] = state.partition("(")[0].partition(";")[0].strip()
     return phones
 

@@ -55,6 +55,7 @@ class Rack:
             "running": ["com.example.notes", "com.example.hidden", "com.android.settings"],
             "broken": [],
             "stuck": [],
+            "once": [],
             "old": False,
             "properties": {
                 "ro.product.model": f"Model {serial[-1]}",

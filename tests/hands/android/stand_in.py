@@ -147,6 +147,9 @@ def on_the_phone(name: str, arguments: list[str]) -> NoReturn:
 
 def does_input(phone: dict[str, Any], arguments: list[str]) -> tuple[int, str]:
     verb, *rest = arguments or [""]
+    if verb in phone["once"]:
+        phone["once"].remove(verb)
+        return 255, "Error: not this time\n"
     if verb in phone["stuck"]:
         return 255, "Error: no such thing\n"
     if verb == "tap":

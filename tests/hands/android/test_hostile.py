@@ -66,6 +66,13 @@ async def test_of_what_takes_several_steps_some_may_be_done_when_one_fails(held:
     await held.does("back")
 
 
+async def test_of_two_taps_the_second_is_not_tried_when_the_first_fails(held: Held) -> None:
+    held.lab.rack.phone(held.serial, once=["tap"])
+    told = await held.fails("double_click", coordinate=MIDDLE)
+    assert "may have done a part: Error: not this time" in told
+    assert held.phone["touched"] == []
+
+
 async def test_a_phone_that_comes_back_under_another_serial_is_another_phone(lab: Lab) -> None:
     held = await lab.hand("R58M1")
     changed = lab.rack.see("R58M1")
@@ -93,6 +100,13 @@ async def test_a_serial_of_nothing_but_signs_is_a_unit_and_no_option_or_command(
         assert held.phone["keys"][-1] == ["KEYCODE_BACK", 0]
         await lab.place.release(held.hand)
         lab.rack.unplug(serial)
+
+
+async def test_a_phone_of_wireless_debugging_whose_serial_is_long_is_a_unit(lab: Lab) -> None:
+    serial = "adb-1C041FDF6003RT-OUkqpK._adb-tls-connect._tcp"
+    lab.rack.phone(serial)
+    await until(lambda: said.unit_id(serial) in named(lab), "it is not named")
+    assert await (await lab.hand(serial)).does("back") == "Went back."
 
 
 async def test_more_phones_than_a_daemon_may_name_are_asked_nothing(rack: Rack) -> None:

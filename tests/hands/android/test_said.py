@@ -10,11 +10,17 @@ def test_a_list_of_phones_is_read_also_behind_what_adb_says_first() -> None:
         b"* daemon started successfully\nList of devices attached\n"
         b"R58M1\tdevice\r\n10.0.0.7:5555\toffline\nA1\tno permissions; see [http://x]\n"
         b"no tab\n\n\tdevice\nbad serial\tdevice\n\xff\xfe\tdevice\n"
+        b"adb-1C041FDF6003RT-OUkqpK._adb-tls-connect._tcp\tdevice\n"
+        + b"!" * 43
+        + b"\tdevice\n"
+        + b"x" * 129
+        + b"\tdevice\n"
     )
     assert said.states(data) == {
         "R58M1": "device",
         "10.0.0.7:5555": "offline",
         "A1": "no permissions",
+        "adb-1C041FDF6003RT-OUkqpK._adb-tls-connect._tcp": "device",
     }
     assert said.states(b"List of devices attached\n\n") == {}
     assert said.states(b"\x00\xff rubbish") is None
