@@ -2,6 +2,7 @@
 
 Text is the model's to read; structured content only where there is no text, for the one mostly
 says the other again. What a result cannot hold is a line in brackets, which says what it was.
+`hands/mcp/content.py` does the same in a hand's sandbox, where nothing of Carpal but `hands/` is.
 """
 
 import base64
