@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, contextmanager
 from carpal.audit_chain import Head
 from carpal.errors import CarpalError
 from vault.audit.facts import Fact, checked
-from vault.audit.writer import AuditWriter
+from vault.audit.writer import AuditWriter, not_written
 
 WAIT = 30.0
 """Seconds for a line to be durable; a disk that takes longer is stuck."""
@@ -65,7 +65,7 @@ class Audit:
     def intent_now(self, action: str, *, actor: str, **facts: Fact | None) -> Iterator[Record]:
         """As `intent`, for a command or a thread: waits for the disk."""
         said = checked({"action": action, "actor": actor, **facts})
-        head = self._writer.must(("intent", said)).result(WAIT)
+        head = _now(self._writer.must(("intent", said)))
         with self._outcome(Record(head.number), action) as record:
             yield record
 
@@ -80,7 +80,7 @@ class Audit:
 
     def written(self, action: str, **facts: Fact | None) -> Head:
         """As `event`, and durable when it returns. Raises AUDIT_NOT_WRITTEN."""
-        return self._writer.must(("event", checked({"action": action, **facts}))).result(WAIT)
+        return _now(self._writer.must(("event", checked({"action": action, **facts}))))
 
     def flush(self) -> bool:
         """Wait until all that was said is durable; whether it is."""
@@ -116,7 +116,19 @@ class Audit:
             self._writer.will(("outcome", checked(said)), soon=False)
 
 
+def _now(told: Future[Head]) -> Head:
+    try:
+        return told.result(WAIT)
+    except TimeoutError:
+        told.cancel()
+        raise not_written(f"the disk took longer than {WAIT:g} s") from None
+
+
 async def _soon(told: Future[Head]) -> Head:
     """Also when its caller leaves: then the line is there, and says nothing of an outcome."""
-    async with asyncio.timeout(WAIT):
-        return await asyncio.wrap_future(told)
+    try:
+        async with asyncio.timeout(WAIT):
+            return await asyncio.wrap_future(told)
+    except TimeoutError:
+        # Whoever asks must not take it for somebody else's silence: nothing was done.
+        raise not_written(f"the disk took longer than {WAIT:g} s") from None

@@ -56,7 +56,7 @@ class AuditWriter:
         told: Future[Head] = Future()
         with self._changed:
             if self._closed:
-                raise _not_written("it was closed")
+                raise not_written("it was closed")
             self._entries.append(_Entry(said, told))
             self._waited_for += 1
             self._changed.notify_all()
@@ -163,10 +163,11 @@ class AuditWriter:
         for entry in entries:
             if entry.told is not None:
                 self._refused += 1
-                entry.told.set_exception(_not_written(why))
+                entry.told.set_exception(not_written(why))
 
 
-def _not_written(why: str) -> CarpalError:
+def not_written(why: str) -> CarpalError:
+    """AUDIT_NOT_WRITTEN."""
     return refuse(
         Reason.AUDIT_NOT_WRITTEN,
         f"the vault's audit cannot be written, so nothing is done ({why})",

@@ -148,7 +148,7 @@ class Uses:
             if row.kind in OF_SERVERS and row.unique == wanted:
                 return row
         for vault_id in grant.vaults:
-            for row in self._rows.all(grant.workspace, vault_id):
+            for row in self._rows.whole(grant.workspace, vault_id):
                 if row.archived is None and row.kind in OF_SERVERS and row.unique == wanted:
                     return row
         if gone:

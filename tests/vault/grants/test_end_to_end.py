@@ -1,6 +1,7 @@
 """An operator's credential, a driver's grant, a brain's call: through the listeners of a vault."""
 
 import asyncio
+import fcntl
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -180,3 +181,38 @@ async def test_a_credential_whose_server_is_not_reached_is_neither_good_nor_bad(
     ask = pb.ValidateCredentialRequest(credential_id="c1")
     told = await operator.ValidateCredential(ask, timeout=LIMIT)
     assert (told.verdict, told.step) == ("unknown", "reach")
+
+
+async def test_v02_a_credential_whose_policy_is_damaged_harms_no_other_of_its_vault(
+    there: There,
+) -> None:
+    await there.credential()
+    other = b'{"mcp_server_url": "https://b.a.com/mcp"}'
+    await create(await there.domain.vault(), bearer("c2", policy=other))
+    safe = there.domain.service.door.parts.opened.safe
+    with safe.database.transaction():
+        safe.database.execute("UPDATE credentials SET policy = x'7b' WHERE credential_id = 'c2'")
+    servers = {"a": {"url": f"https://{HOST}:{there.port}/mcp", "allow": ["*"]}}
+    policy = json.dumps({"mcp": servers}).encode()
+    by_vault = await there.vault.give(
+        there.vault.ticket(), grant_id="g2", policy=policy, credential_ids=[], vault_ids=["default"]
+    )
+    for call, token in (("k1", await there.grant()), ("k2", by_vault)):
+        assert "result" in (await there.call(token, call)).json(), call
+
+
+async def test_v32_an_audit_that_is_stuck_is_no_silence_of_the_servers(
+    there: There, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was sent: a brain that took it for the server's would say that it may have been."""
+    await there.credential()
+    token = await there.grant()
+    monkeypatch.setattr("vault.audit.audit.WAIT", 0.2)
+    held = (there.domain.files.audit / "audit.lock").open()
+    fcntl.flock(held, fcntl.LOCK_EX)  # as another writer whose disk stands still
+    try:
+        reply = await there.call(token, "k1")
+    finally:
+        held.close()
+    assert reply.json()["error"]["data"]["reason"] == "UNAVAILABLE"
+    assert there.server.added == []
