@@ -18,12 +18,17 @@ from typing import Any
 
 from hands.api import Context, ToolError
 from hands.attachments import BYTES_MAX
+from hands.browser import state
 from hands.browser.chromium import Download, Error
 from hands.browser.weighed import ALL_MAX, LIMIT, SIZE_MAX, TOO_MUCH, Weighed
 
 _SOON = 1.0
 """Seconds that a call waits for one that it began: most are done in less."""
 _WAITING_MAX = 20
+FILES_MAX = 1000
+"""Of a hand's in the workspace at a time: a page may begin ten in a second, for days."""
+_LINES_MAX = 10
+"""Of those that were not attached."""
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 Json = dict[str, Any]
@@ -46,6 +51,7 @@ class Downloads:
         self._numbers = itertools.count(1)
         self._running: set[asyncio.Task[None]] = set()
         self._changes: list[Json] = []
+        """The newest since this was asked last: pages do not wait until it is."""
         self._done: list[Path] = []
         self._kept: set[Path] = set()
 
@@ -73,7 +79,7 @@ class Downloads:
         """
         if self._running:
             await asyncio.wait(self._running, timeout=_SOON)
-        lines = []
+        lines: list[str] = []
         for path in self._done:
             try:
                 if path.stat().st_size <= BYTES_MAX:
@@ -83,11 +89,14 @@ class Downloads:
                 why = error.strerror if isinstance(error, OSError) else error
                 lines.append(f"[{self._folder.name}/{path.name} was not attached: {why}]")
         self._done.clear()
+        if more := len(lines[_LINES_MAX:]):
+            lines[_LINES_MAX:] = [f"[and {more} more were not attached]"]
         changes, self._changes = self._changes, []
         return changes, lines
 
     async def _take(self, download: Download) -> None:
-        about = {"download_id": f"d{next(self._numbers)}", "url": download.url}
+        url = download.url[: state.URL_MAX + 1]  # one more than is told, so that a cut shows
+        about = {"download_id": f"d{next(self._numbers)}", "url": url}
         try:
             async with self._weighed.coming():
                 why = await self._saved(download, about)
@@ -99,7 +108,7 @@ class Downloads:
             with contextlib.suppress(Error):
                 await download.delete()
         if why:
-            self._changes.append({"type": "download_failed", **about, "error": why})
+            self._happened("download_failed", **about, error=why)
 
     async def _saved(self, download: Download, about: Json) -> str:
         """Why it was not; empty when it was."""
@@ -109,7 +118,7 @@ class Downloads:
         if len(self._running) > _WAITING_MAX:
             await download.cancel()
             return f"more than {_WAITING_MAX} downloads at once"
-        self._changes.append({"type": "download_started", **about})
+        self._happened("download_started", **about)
         try:
             async with asyncio.timeout(LIMIT):
                 failed = await download.failure()
@@ -126,15 +135,21 @@ class Downloads:
             size = found.stat().st_size
             if size > SIZE_MAX or self.bytes_kept + size > ALL_MAX:
                 return f"it has {size} bytes: {TOO_MUCH}"
+            if len(self._kept) >= FILES_MAX:
+                return f"there are {FILES_MAX} of this hand's in the workspace: have some removed"
             path = await asyncio.to_thread(self._put, found, download.suggested_filename)
             self._kept.add(path)
         self._done.append(path)
         self._changes[:] = [
             each for each in self._changes if each.get("download_id") != about["download_id"]
         ]
-        told = {"path": f"{self._folder.name}/{path.name}", "size_bytes": size}
-        self._changes.append({"type": "download_completed", **about, **told})
+        place = f"{self._folder.name}/{path.name}"
+        self._happened("download_completed", **about, path=place, size_bytes=size)
         return ""
+
+    def _happened(self, kind: str, **about: Any) -> None:
+        self._changes.append({"type": kind, **about})
+        del self._changes[: -state.CHANGES_MAX]
 
     def _put(self, found: Path, suggested: str) -> Path:
         """Put it where it belongs, or nothing. Raises OSError."""

@@ -16,7 +16,10 @@ BEGINS = "[browser_state"
 result takes the last line that begins so."""
 _ALL_MAX = 24 * 1024
 """Bytes of the line: the end of a result is never cut that far."""
-_TITLE, _URL = 200, 2048
+CHANGES_MAX = 50
+"""Of what happened: of more the newest are told."""
+URL_MAX = 2048
+_TITLE = 200
 _DIALOGS_MAX = 3
 _MESSAGE_MAX = 200
 
@@ -30,15 +33,15 @@ def line(tabs: Sequence[Json], changes: Sequence[Json]) -> str:
             {
                 **each,
                 "title": one_line(each["title"], _TITLE // share),
-                "url": one_line(each["url"], _URL // share),
+                "url": one_line(each["url"], URL_MAX // share),
             }
             for each in tabs
         ]
         told: Json = {"tabs": shown}
         if changes:
             told["state_changes"] = [
-                {**each, "url": one_line(each["url"], _URL // share)} if "url" in each else each
-                for each in changes[-50:]
+                {**each, "url": one_line(each["url"], URL_MAX // share)} if "url" in each else each
+                for each in changes[-CHANGES_MAX:]
             ]
         text = json.dumps(told, separators=(",", ":"), ensure_ascii=True)
         if len(text) <= _ALL_MAX:
