@@ -1,16 +1,21 @@
 """Playwright's MCP server as a hand: a browser that a server starts, held by the hand's sandbox."""
 
 import asyncio
+import os
 import re
+import signal
 
 import pytest
 
 from carpal.v1 import hand_pb2 as pb
+from hands.inside import tree
 from tests import mcp_servers
 from tests.hands.browser.parts import needs_browser
+from tests.hands.browser.running import processes
 from tests.hands.browser.site import Site, site
 from tests.hands.mcp.conftest import Servers
 from tests.hands.mcp.test_page import HANDS
+from tests.hands.place import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), needs_browser]
 
@@ -54,3 +59,25 @@ async def test_without_leave_chromium_makes_no_sandbox_and_says_so_and_goes_with
         hand = await made(servers, there, "--no-sandbox", namespaces=False)
         went = await servers.place.run(hand, "browser_navigate", url=there.url("/form"))
         assert (went.outcome, "Page Title: A form" in went.content) == (pb.OUTCOME_OK, True), went
+
+
+@pytest.mark.parametrize("which", ["hands.plugins.host", "cli.js"])
+async def test_h21_a_client_or_a_server_that_is_killed_leaves_no_chromium_after_five_seconds(
+    servers: Servers, which: str
+) -> None:
+    async with site() as there:
+        hand = await made(servers, there, namespaces=True)
+        await servers.place.run(hand, "browser_navigate", url=there.url("/form"))
+        began = processes(servers.place.supervisor(hand))
+        chromium = {pid for pid, told in began.items() if "/chromium/" in told[0]}
+        (killed,) = [
+            pid for pid, told in began.items() if any(each.endswith(which) for each in told)
+        ]
+        assert len(chromium) > 3
+        os.kill(killed, signal.SIGKILL)
+        async with asyncio.timeout(5):
+            await until(lambda: not any(map(tree.find, chromium)), "some of it is left")
+        result = await servers.place.run(
+            await made(servers, there, namespaces=True), "browser_tabs", action="list"
+        )
+        assert result.outcome == pb.OUTCOME_OK
