@@ -226,7 +226,7 @@ class Emulator(HandType):
 
     def _mounted(self, path: str) -> Path:
         """Raises ToolError for a path that leads out of the hand's folder."""
-        if path.startswith("/") or ".." in Path(path).parts or "\0" in path:
+        if path.startswith("/") or ".." in Path(path).parts:
             raise ToolError(f"{path!r} is no path of what is mounted: it leads out of the folder")
         return self._folder / path
 
@@ -242,6 +242,8 @@ class Emulator(HandType):
                 why = f"{path.name} is, or is behind, a symlink, and none is followed"
                 raise ToolError(f"{why}: name the {what} itself") from None
             raise ToolError(f"there is no {what} {path.name}: {error.strerror}") from None
+        except ValueError:  # it holds what no path can
+            raise ToolError(f"there is no {what} {path.name!r}: it is no name of a file") from None
         if len(data) > most:
             raise ToolError(f"{path.name} has more than {most} bytes, so it is no {what}")
         return data
