@@ -242,8 +242,6 @@ class Emulator(HandType):
                 why = f"{path.name} is, or is behind, a symlink, and none is followed"
                 raise ToolError(f"{why}: name the {what} itself") from None
             raise ToolError(f"there is no {what} {path.name}: {error.strerror}") from None
-        except ValueError:  # it holds what no path can
-            raise ToolError(f"there is no {what} {path.name!r}: it is no name of a file") from None
         if len(data) > most:
             raise ToolError(f"{path.name} has more than {most} bytes, so it is no {what}")
         return data
