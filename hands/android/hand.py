@@ -270,9 +270,11 @@ class Android(HandType):
 
     async def _needs(self, option: str, lacks: str) -> None:
         """Raises ToolError when the phone's `input` does not say that it knows an option."""
-        if self._usage is None:
-            self._usage = said.text(await self._shell("input 2>&1; true"))
-        if option not in self._usage:
+        usage = self._usage or said.text(await self._shell("input 2>&1; true"))
+        if "keyevent" not in usage:
+            raise ToolError(f"the phone does not say what its `input` knows: {usage[:200]!r}")
+        self._usage = usage
+        if option not in usage:
             raise ToolError(f"this phone's Android is too old: by adb it {lacks}")
 
     async def _shell(self, command: str, limit: float = COMMAND_LIMIT) -> bytes:

@@ -115,6 +115,9 @@ class McpType(SandboxedType):
         url = config.get("url")
         if isinstance(url, str) and not url.startswith(("http://", "https://")):
             raise invalid("config.url", "is no http:// or https:// address")
+        if isinstance(url, str) and "@" in url.split("/")[2]:
+            what = "has a name or a password in it, which everyone who reads the session would see"
+            raise invalid("config.url", what)
         if url and "image" in config:
             raise invalid("config.image", "is of a server with a command: who has a url runs none")
         if "runtime" in config and "image" not in config:

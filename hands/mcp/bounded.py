@@ -20,7 +20,7 @@ class Bounded(httpx2.AsyncBaseTransport):
         """An answer in time is streamed; any other is here whole, or says why it is not."""
         request.headers["accept-encoding"] = "identity"  # what is packed has no bound
         response = await self._inner.handle_async_request(request)
-        packed = response.headers.get("content-encoding", "identity")
+        packed = response.headers.get("content-encoding", "identity").strip().lower()
         if packed != "identity":
             await response.aclose()
             return _refusal(f"it packed its answer as {packed[:20]}, which nobody asked for")

@@ -145,6 +145,14 @@ def on_the_phone(name: str, arguments: list[str]) -> NoReturn:
     end(code, out)
 
 
+def _usage(phone: dict[str, Any]) -> str:
+    mute = HERE / "mute"
+    if mute.exists():  # once
+        mute.unlink()
+        return ""
+    return OLD if phone["old"] else NEW
+
+
 def does_input(phone: dict[str, Any], arguments: list[str]) -> tuple[int, str]:
     verb, *rest = arguments or [""]
     if verb in phone["once"]:
@@ -172,7 +180,7 @@ def does_input(phone: dict[str, Any], arguments: list[str]) -> tuple[int, str]:
     elif verb == "keycombination" and not phone["old"]:
         phone["keys"].append(["+".join(rest), 0])
     else:
-        return 255, f"Usage: input <command>\n{OLD if phone['old'] else NEW}"
+        return 255, f"Usage: input <command>\n{_usage(phone)}"
     return 0, ""
 
 

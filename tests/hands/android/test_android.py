@@ -174,6 +174,16 @@ async def test_an_old_phone_says_what_it_cannot_and_presses_nothing(lab: Lab) ->
     assert held.phone["keys"] == before
 
 
+async def test_a_phone_that_did_not_say_what_it_knows_is_asked_again_the_next_time(
+    lab: Lab,
+) -> None:
+    lab.rack.phone("R58M1")
+    held = await lab.hand("R58M1")
+    (lab.rack.programs / "mute").touch()
+    assert "does not say what its `input` knows" in await held.fails("key", text="ctrl+a")
+    await held.does("key", text="ctrl+a")
+
+
 TEXTS = [
     "hello world",
     'it\'s 100% "quoted" & done; $(touch /tmp/x) `id` | > < \\ * ? ~ # ! {a,b}',

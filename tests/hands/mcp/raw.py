@@ -258,8 +258,8 @@ class Http(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(body)))
         if Http.session:
             self.send_header("mcp-session-id", Http.session)
-        if packed != "identity":
-            self.send_header("content-encoding", packed)
+        # Servers may say also that it is not packed, and in letters of any case.
+        self.send_header("content-encoding", packed.title())
         self.end_headers()
         self.wfile.write(body)
 

@@ -313,6 +313,7 @@ async def test_a_server_that_never_answers_is_given_up_with_its_last_words(
     [
         ({"command": [], "url": "http://x"}, "config.command"),
         ({"url": "ftp://x"}, "config.url"),
+        ({"url": "https://name:secret@x/mcp"}, "config.url"),
         ({"in": "container"}, "config.in"),
         ({"env": {"CARPAL_HAND": "x"}}, "config.env.CARPAL_HAND"),
     ],
