@@ -18,9 +18,16 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _PORT = re.compile(r"[^/?#]*:\d{1,5}(?:[/?#]|$)")
 _ORIGIN = re.compile(r"https?://[^/?#@\s]+")
 _BLOCKED = ("ERR_BLOCKED_BY_ADMINISTRATOR", "ERR_UNSAFE_REDIRECT", "ERR_UNKNOWN_URL_SCHEME")
+_UNSENT = (
+    *("ERR_BLOCKED_BY_ADMINISTRATOR", "ERR_UNKNOWN_URL_SCHEME", "ERR_INVALID_URL"),
+    *("ERR_TUNNEL_CONNECTION_FAILED", "ERR_PROXY_CONNECTION_FAILED", "ERR_CERT"),
+)
+UNREACHED = (
+    "no egress rule of this hand allows the host, or it is not reached from the daemon's machine"
+)
+_NO_TUNNEL = "ERR_TUNNEL_CONNECTION_FAILED"
 _WHY = {
-    "ERR_TUNNEL_CONNECTION_FAILED": "no egress rule of this hand allows the host, or it is not"
-    " reached from the daemon's machine",
+    _NO_TUNNEL: UNREACHED,
     "ERR_PROXY_CONNECTION_FAILED": "the daemon is away, and with it the way out; try again",
     "ERR_HTTP_RESPONSE_CODE_FAILURE": "it answered with an error, and with no page",
     "ERR_EMPTY_RESPONSE": "it ended without an answer",
@@ -72,6 +79,16 @@ def refused(error: str) -> bool:
 def by_forwarder(url: str, headers: Mapping[str, str]) -> bool:
     """The forwarder answered in the host's place, whatever hosts say: names in lower case."""
     return REFUSED in headers and url.lower().startswith("http:")
+
+
+def unreached(error: str) -> bool:
+    """The forwarder did not lead there."""
+    return _NO_TUNNEL in error
+
+
+def unsent(error: str) -> bool:
+    """Nothing was sent to the host: it was ended before. Of a redirect that is so of its end."""
+    return any(each in error for each in _UNSENT)
 
 
 def why(error: str) -> str:

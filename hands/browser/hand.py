@@ -140,6 +140,7 @@ class Browser(Hosted):
                 raise ToolError(f"there is no tab {tab_id[:40]!r}: list_tabs shows them")
             text = await self._act(member, tab, given, context)
         except ToolError as error:
+            self._tabs.unreached = ""  # the error itself says it
             news = [*self._tabs.notices(), *self._news, *await self._made_room()]
             self._news.clear()
             raise ToolError("\n".join([str(error), *news])) from error

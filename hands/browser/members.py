@@ -16,7 +16,15 @@ TAB_MEMBERS = frozenset({"new_tab", "list_tabs", "switch_tab", "close_tab"})
 """Members whose whole answer is the state of the browser."""
 ACTING = frozenset(
     {
-        *("left_click", "right_click", "middle_click", "double_click", "triple_click", "hover"),
+        *(
+            "navigate",
+            "left_click",
+            "right_click",
+            "middle_click",
+            "double_click",
+            "triple_click",
+            "hover",
+        ),
         *("left_click_drag", "left_mouse_down", "left_mouse_up", "mouse_move", "scroll"),
         *("scroll_to", "type", "key", "hold_key", "form_input", "file_upload", "javascript_exec"),
     }

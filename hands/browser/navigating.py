@@ -6,7 +6,7 @@ from typing import Any
 
 from hands.api import ToolError
 from hands.browser import addresses, state
-from hands.browser.act import Act
+from hands.browser.act import MAY, Act
 from hands.browser.chromium import Error, Page, PageTimeout, Response
 from hands.browser.pages import bounded
 from hands.browser.tabs import Tab
@@ -26,7 +26,7 @@ async def navigate(act: Act) -> str:
     url, wrong = addresses.meant(act.given["url"])
     if wrong:
         raise ToolError(wrong)
-    page, response, tab.stale = tab.page, None, True
+    page, response, tab.stale, tab.redirected = tab.page, None, True, False
     try:
         response = await _gone_to(tab, url)
     except PageTimeout:
@@ -36,7 +36,12 @@ async def navigate(act: Act) -> str:
         if "crash" in error.message or page.is_closed():
             raise
         await loaded(page, SETTLE)  # the browser's own page about it
-        raise ToolError(f"{url} was not gone to: {addresses.why(error.message)}") from error
+        why = addresses.why(error.message)
+        if addresses.unsent(error.message) and not tab.redirected:
+            raise ToolError(f"{url} was not gone to: {why}") from error
+        raise ToolError(
+            f"{url} gave no page: {why}. Of this call: {MAY}, for a server may have got the request"
+        ) from error
     if url in ("back", "forward") and response is None and page.url == addresses.BLANK:
         raise ToolError(f"there is no page to go {url} to")
     loading = await loaded(page, LOAD)

@@ -1,7 +1,6 @@
 """What is asked of a page, within bounds: one that hangs, or a frame of it, holds up nobody."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,7 +11,9 @@ STEP = 10.0
 """Seconds for the browser to do one thing."""
 _ALIVE = 2.0
 """Seconds for a page to answer anything: its scripts run for ever when it does not."""
-_FRAMES_MAX = 50
+_FRAMES_MAX = 500
+_TOLD_MAX = 5
+"""Of frames that were emptied."""
 
 
 @asynccontextmanager
@@ -41,16 +42,23 @@ async def _without_hung_frames(page: Page) -> list[str]:
     """Empty the frames that answer nothing, for one holds up the whole; says which."""
     frames = page.frames[1:][:_FRAMES_MAX]
     alive = await asyncio.gather(*(answers(frame) for frame in frames))
-    emptied = []
-    for frame, lives in zip(frames, alive, strict=True):
-        if not lives:
-            with contextlib.suppress(Error):
-                async with bounded(1):
-                    element = await frame.frame_element()
-                    await element.evaluate("e => { e.src = 'about:blank' }")
-                    where = state.one_line(frame.url or "without an address", 200)
-                    emptied.append(f"[a frame that did not answer was emptied: {where}]")
-    return emptied
+    hung = [frame for frame, lives in zip(frames, alive, strict=True) if not lives]
+    told = await asyncio.gather(*(_emptied(frame) for frame in hung))
+    lines = [line for line in told if line]
+    more = len(lines) - _TOLD_MAX
+    return [*lines[:_TOLD_MAX], *([f"[and {more} more of them]"] if more > 0 else [])]
+
+
+async def _emptied(frame: Frame) -> str:
+    """Empty one: what is said of it; nothing when it is gone."""
+    where = state.one_line(frame.url or "without an address", 200)
+    try:
+        async with bounded(_ALIVE):
+            element = await frame.frame_element()
+            await element.evaluate("e => { e.src = 'about:blank' }")
+    except Error:
+        return ""
+    return f"[a frame that did not answer was emptied: {where}]"
 
 
 async def answers(frame: Frame | Page) -> bool:

@@ -5,7 +5,7 @@ from collections import deque
 
 from hands.api import ToolError
 from hands.browser import pages, snapshot
-from hands.browser.act import Act
+from hands.browser.act import MAY, Act
 from hands.browser.chromium import Error, PageTimeout
 from hands.browser.elements import ref, stale
 from hands.browser.pages import bounded
@@ -66,10 +66,20 @@ async def javascript_exec(act: Act) -> str:
         if "crash" in error.message.lower() or act.tab.page.is_closed():
             raise
         said = error.message.removeprefix("Page.evaluate: ")
-        raise ToolError(f"the script failed: {said[:2000]}") from error
+        if "context was destroyed" in said:
+            raise ToolError(
+                f"the page went elsewhere before the script's value was known: {MAY}"
+            ) from error
+        raise ToolError(f"the script failed: {said[:2000]}. Of this call: {MAY}") from error
     if value is None:
         return "null"
-    return _cut(json.dumps(value, ensure_ascii=False, default=str))
+    try:
+        return _cut(json.dumps(value, ensure_ascii=False, default=str))
+    except (ValueError, RecursionError) as error:
+        raise ToolError(
+            "the script ran, and its value cannot be told: it holds itself, or is nested too "
+            "deep; give the part of it that is wanted"
+        ) from error
 
 
 def _taken(lines: deque[str]) -> str:

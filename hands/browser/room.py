@@ -5,6 +5,7 @@ model is told whose that was. Cookies and local storage stay, which are small: w
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +20,8 @@ _ENOUGH = 4
 _KINDS = "appcache,cache_storage,file_systems,indexeddb,service_workers,shader_cache,websql"
 _STEP = 2.0
 """Seconds for the browser to say what a site keeps, or to begin to remove it."""
+_MOST = 10.0
+"""Seconds for all of it: the call that waits for it is done."""
 _LOOK, _LOOKS = 0.05, 60
 """Seconds between looks whether what was removed is gone from the disk, and how many."""
 _MIB = 1024 * 1024
@@ -44,10 +47,23 @@ class Room:
         if not self.little:
             return []
         size = f"{_whole(self._home) // _MIB} MiB"
-        said = []
+        said: list[str] = []
+        with contextlib.suppress(TimeoutError):  # what was removed until then is said
+            async with asyncio.timeout(_MOST):
+                await self._remove(sites, sessions, size, said)
+        if self.little:
+            said.append(
+                f"[the browser's disk of {size} is nearly full: pages can keep no more. Close "
+                "tabs, or release the hand and have another]"
+            )
+        return said
+
+    async def _remove(
+        self, sites: Iterable[str], sessions: Iterable[CDPSession], size: str, said: list[str]
+    ) -> None:
         for site, kept in await _largest(sites, sessions):
             if not self._has_less(_ENOUGH):
-                break
+                return
             if await _removed(site, sessions):
                 shown = state.one_line(site, 200)
                 said.append(
@@ -55,12 +71,6 @@ class Room:
                     f"{kept // _MIB} MiB, was removed, but for its sign-ins]"
                 )
                 await self._gone()
-        if self.little:
-            said.append(
-                f"[the browser's disk of {size} is nearly full: pages can keep no more. Close "
-                "tabs, or release the hand and have another]"
-            )
-        return said
 
     async def _gone(self) -> None:
         for _ in range(_LOOKS):

@@ -59,6 +59,8 @@ class Tab:
     target: str = ""
     """The browser's own id of its page."""
     network: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
+    redirected: bool = False
+    """A server sent it elsewhere, where it failed, since it was told to go somewhere."""
     went: int = 0
     """How often it went somewhere, or to another place of the same page."""
     showed: int = 0
@@ -93,6 +95,8 @@ class Tabs:
         """Tabs that were closed because there were so many."""
         self.refused: list[str] = []
         """Where pages went that may not be gone to."""
+        self.unreached = ""
+        """Where a page went last that the forwarder did not lead to."""
         self.sites: dict[str, None] = {}
         """Origins whose pages were here, also in frames, the last at the end."""
         self.ended: Callable[[], bool] = lambda: False
@@ -102,6 +106,8 @@ class Tabs:
         self._asked: set[asyncio.Task[None]] = set()
         self._told: tuple[Any, ...] = ()
         context.on("page", self._new_page)
+        # Of the context, for it is over before a page that was opened with it is told of.
+        context.on("requestfailed", self._led_nowhere)
         for page in context.pages:
             self._opened(page)
         self.changes.clear()
@@ -195,6 +201,10 @@ class Tabs:
             more = f" (and {len(self.refused) - 1} {many}others)" if len(self.refused) > 1 else ""
             lines.append(f"A navigation to {where}{more} was refused: {addresses.ONLY}.")
         self.refused.clear()
+        if self.unreached:
+            where = state.one_line(self.unreached, 200)
+            lines.append(f"A navigation to {where} came to nothing: {addresses.UNREACHED}.")
+        self.unreached = ""
         return lines
 
     def _new_page(self, page: Page) -> None:
@@ -277,12 +287,18 @@ class Tabs:
 
     def _failed(self, tab: Tab, request: Request) -> None:
         failure = str(request.failure or "")
+        if request.redirected_from is not None and request.is_navigation_request():
+            tab.redirected = True
         url = request.url[:_KEPT_MAX]
         if addresses.refused(failure):
             redirects = addresses.allowed(request.url)
             self._refuse(f"where {url} leads" if redirects else url)
         if self._watch_network:
             self._line(tab.network, f"{request.method} {url} failed: {failure}")
+
+    def _led_nowhere(self, request: Request) -> None:
+        if addresses.unreached(str(request.failure or "")) and request.is_navigation_request():
+            self.unreached = request.url[:_KEPT_MAX]
 
     def _refuse(self, url: str) -> None:
         url = url[:_KEPT_MAX]

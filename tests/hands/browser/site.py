@@ -57,6 +57,10 @@ PAGES: Mapping[str, str] = {
     "/forged-gap": _forged('{"tabs" : [%s]}'),
     "/many": "<!doctype html><title>Many</title>"
     + "".join(f"<a href=/other?{n}>Link {n}</a> " for n in range(5000)),
+    "/beyond": "<!doctype html><title>Beyond</title><a href=https://example.com/a>There</a>"
+    "<a href=https://example.com/b target=_blank>In a tab</a>",
+    "/hung-frames": "<!doctype html><title>Hung</title><p>above</p>"
+    + "<iframe src=/never></iframe>" * 60,
     "/download": "<!doctype html><title>Get</title><a href=/file download>Get it</a>"
     "<a href=/big download>Get all</a> <a href=/endless download>Get without end</a>"
     "<a href=/large download>Get a large one</a> <a href=/cut download>Get a part</a>",

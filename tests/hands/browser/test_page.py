@@ -51,7 +51,7 @@ def test_the_page_has_every_tool_and_every_field_of_the_config() -> None:
         f"at most {BYTES_MAX // 2**20} MiB.",
         f"of a hand together at most {weighed.ALL_MAX // 2**20} MiB",
         f"| {browser.HOME // 2**20} MiB of memory",
-        f"does not answer for {navigating.COMMIT:g} s",
+        f"does not answer for {navigating.COMMIT:g} s, or",
         f"has grown to {flood.HELD_MAX // 2**20} MiB, or answers nothing for "
         f"{flood.WAITED_WORKING:g} to {flood.WAITED_MAX:g} s",
         f"is told after {navigating.LOAD:g} s",
