@@ -62,7 +62,9 @@ async def test_a_page_that_does_something_without_end_loses_its_tab_at_most(
         told = await answer(it, "get_page_text", tab_id="t1")
         assert told.content.startswith("Hello\nThe form"), told.content
         if "was closed" not in said[-1]:
-            assert (await answer(it, "close_tab", tab_id="t2")).outcome == pb.OUTCOME_OK
+            told = await answer(it, "close_tab", tab_id="t2")
+            # It may be ended just then.
+            assert told.outcome == pb.OUTCOME_OK or "was closed" in told.content, told.content
         told = await answer(it, "navigate", url=it.site.url("/other"), tab_id="t1")
         assert "Other (HTTP 200)" in told.content
 
