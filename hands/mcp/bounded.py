@@ -7,6 +7,9 @@ import httpx2
 from hands.mcp.said import MOST, mended
 
 _TOO_LONG = f"it answered with more than {MOST} bytes"
+_REFUSED = "carpal-refused"
+"""The header of the forwarder's own answers."""
+_MESSAGES = ("application/json", "text/event-stream")
 _OF_A_BODY = ("content-length", "transfer-encoding")
 
 
@@ -15,11 +18,15 @@ class Bounded(httpx2.AsyncBaseTransport):
 
     def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
         self._inner = inner
+        self.wrong = ""
+        """Why the last message that it was sent had no answer of an MCP server; or empty."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """An answer in time is streamed; any other is here whole, or says why it is not."""
         request.headers["accept-encoding"] = "identity"  # what is packed has no bound
-        response = await self._inner.handle_async_request(request)
+        response = await self._answered(request)
+        if request.method == "POST":
+            self.wrong = _wrong(str(request.url), response)
         packed = response.headers.get("content-encoding", "identity").strip().lower()
         if packed != "identity":
             await response.aclose()
@@ -48,6 +55,13 @@ class Bounded(httpx2.AsyncBaseTransport):
         """Close the other."""
         await self._inner.aclose()
 
+    async def _answered(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            return await self._inner.handle_async_request(request)
+        except httpx2.ProxyError as error:  # of a tunnel, with the forwarder's reason
+            self.wrong = f"{request.url}: the hand's way out answered {error}"
+            raise
+
 
 class _Lines(httpx2.AsyncByteStream):
     """Events, by whole lines; how long one may be is its reader's to say."""
@@ -70,6 +84,23 @@ class _Lines(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+def _wrong(url: str, response: httpx2.Response) -> str:
+    """What an answer says that no MCP server gives; empty of one that it may give."""
+    status = response.status_code
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if _REFUSED in response.headers:
+        if status == 403:
+            return f"{url} answered 403: this hand's egress rules do not allow it"
+        why = response.extensions.get("reason_phrase", b"").decode("ascii", "replace")
+        return f"{url} is out of reach: the hand's way out answered {status}: {why}"
+    if status in (401, 403) and kind not in _MESSAGES:
+        return f"{url} answered {status}: it lets nobody in without a credential"
+    if kind in _MESSAGES or status == 202:
+        return ""
+    with_what = f" with {kind[:60]}" if kind and status < 400 else ""
+    return f"{url} answered {status}{with_what}: is it an MCP endpoint?"
 
 
 def _refusal(why: str) -> httpx2.Response:

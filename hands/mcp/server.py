@@ -23,6 +23,7 @@ from mcp.types import (
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
     INVALID_REQUEST,
+    METHOD_NOT_FOUND,
     Implementation,
     ToolListChangedNotification,
 )
@@ -64,6 +65,7 @@ class Server:
         """`config` is the hand's: `command`, or `url`."""
         self._config = config
         self._program: Program | None = None
+        self._bounded: Bounded | None = None
         self._wrong = 0
         self.changed = False
         """It said that its tools are others now."""
@@ -195,7 +197,19 @@ class Server:
                 listening.cancel()
                 await asyncio.wait({listening})
         except Exception as error:  # noqa: BLE001 - a server may end its client by anything
-            self._why = _brief(error)
+            self._why = _brief(error) if self._ready.done() else self._unready(error)
+
+    def _unready(self, error: Exception) -> str:
+        """Why it never was ready, in words that say what to change."""
+        first = _first_of(error)
+        if self._bounded is not None and self._bounded.wrong:
+            return self._bounded.wrong
+        if isinstance(first, MCPError) and first.code == METHOD_NOT_FOUND:
+            return f"it is no MCP server: it answered {shown(first.message)}"
+        if isinstance(first, FileNotFoundError):
+            sees = "its image" if "image" in self._config else "its workspace and the system's /usr"
+            return f"{_brief(first)}, which sees {sees} only"
+        return _brief(error)
 
     async def _listen(self, client: Client) -> None:
         """Hear of changes where they must be asked for; most servers have no such thing."""
@@ -233,7 +247,9 @@ class Server:
         if url := self._config.get("url"):
             # By the forwarder alone, also where an address would be taken to be near.
             proxy = os.environ.get("http_proxy") or None
-            bounded = Bounded(httpx2.AsyncHTTPTransport(proxy=proxy, trust_env=False))
+            self._bounded = bounded = Bounded(
+                httpx2.AsyncHTTPTransport(proxy=proxy, trust_env=False)
+            )
             limits = httpx2.Timeout(_HTTP_LIMIT, read=None)
             async with httpx2.AsyncClient(
                 transport=bounded, trust_env=False, timeout=limits
@@ -274,10 +290,15 @@ async def _first(*waited: asyncio.Future[Any]) -> None:
     await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
 
 
-def _brief(error: BaseException) -> str:
-    """The first thing that failed."""
+def _first_of(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    return error
+
+
+def _brief(error: BaseException) -> str:
+    """The first thing that failed."""
+    error = _first_of(error)
     if isinstance(error, FileNotFoundError):
         return f"there is no program {error.filename} in the hand"
     if isinstance(error, OSError) and error.strerror:

@@ -294,6 +294,28 @@ async def test_a_server_that_does_not_start_is_refused_with_its_last_words(
     assert "no database at /nowhere" in error.message
     nowhere = await failed(servers, command=["/no/such/program"])
     assert "there is no program" in nowhere.message
+    sees = "its image" if servers.image else "its workspace and the system's /usr"
+    assert f"in the hand, which sees {sees} only" in nowhere.message
+    no_server = await failed(servers, command=["/usr/bin/cat"])
+    assert "it is no MCP server: it answered Method not found" in no_server.message
+
+
+async def test_an_address_without_an_mcp_server_is_refused_with_its_status_and_the_cause(
+    servers: Servers,
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        url = f"http://127.0.0.1:{port}/mcp"
+        beyond = await failed(servers, url=url)
+        assert f"{url} answered 403: this hand's egress rules do not allow it" in beyond.message
+        egress = [{"host": f"127.0.0.1:{port}"}]
+        other = await failed(servers, url=url, egress=egress)
+        assert f"{url} answered 404: is it an MCP endpoint?" in other.message
 
 
 @pytest.mark.slow
@@ -313,6 +335,7 @@ async def test_a_server_that_never_answers_is_given_up_with_its_last_words(
     [
         ({"command": [], "url": "http://x"}, "config.command"),
         ({"url": "ftp://x"}, "config.url"),
+        ({"comand": ["a"]}, "config.comand"),
         ({"url": "https://name:secret@x/mcp"}, "config.url"),
         ({"in": "container"}, "config.in"),
         ({"env": {"CARPAL_HAND": "x"}}, "config.env.CARPAL_HAND"),
