@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from carpal.operator.attachment_rows import Attached
-from carpal.operator.events import data_of, object_in, printable, rfc3339
+from carpal.operator.events import data_of, missing_hand, object_in, printable, rfc3339
 from carpal.operator.waiting import Asked
 from carpal.v1 import types_pb2
 
@@ -90,7 +90,7 @@ def details_text(
             ("hand", " ".join(str(part) for part in (
                 hand["name"], f"({hand['type']})", hand["state"], hand["hand_id"] or "",
                 f"on {hand['daemon']}" if hand["daemon"] else "",
-            ) if part))
+            ) if part) + (f": {' '.join(hand['why'].split())}" if hand["why"] else ""))
             for hand in shown["hands"]
         ),
         ("agent", _agent_text(shown["agent"])),
@@ -126,7 +126,8 @@ def _asked(rows: list[dict[str, Any]]) -> list[Asked]:
 def hands_of(events: Iterable[types_pb2.Event]) -> list[dict[str, Any]]:
     """The hands a session names, each with what became of the newest one provisioned for it.
 
-    `state` is `not provisioned`, `provisioning`, `provisioned`, `failed`, `lost` or `released`.
+    `state` is `not provisioned`, `provisioning`, `provisioned`, `failed`, `lost` or `released`;
+    `why` says why one failed.
     """
     hands: dict[str, dict[str, Any]] = {}
     for event in events:
@@ -141,6 +142,8 @@ def hands_of(events: Iterable[types_pb2.Event]) -> list[dict[str, Any]]:
             hand["state"] = _STATES[event.type]
             hand["hand_id"] = data.get("hand_id")
             hand["daemon"] = data.get("daemon") or hand["daemon"]
+            failed = missing_hand(event, data)
+            hand["why"] = failed[1] if failed else None
     return list(hands.values())
 
 
@@ -160,6 +163,7 @@ def _unprovisioned(name: str, kind: object) -> dict[str, Any]:
         "state": "not provisioned",
         "hand_id": None,
         "daemon": None,
+        "why": None,
     }
 
 

@@ -135,6 +135,10 @@ ERRORS: dict[str, tuple[str, str]] = {
 """Types of `session.error` that stand for themselves → what it was, what to do."""
 
 _CAUSES: dict[str, tuple[str, str]] = {
+    Reason.PROVISION_FAILED: (
+        "it did not start",
+        "read its message, by `carpal session show`, and the daemon's log",
+    ),
     layers.OUT_OF_REACH: (
         "its daemon was out of reach past the orphan deadline, by which the hand has ended itself",
         "bring the daemon back: look at it with `carpal fleet show`",

@@ -74,7 +74,7 @@ class Emulator(HandType):
         about = (
             "Time stands still between calls. Screenshots are "
             f"{screen.SIZE[0]}x{screen.SIZE[1]} pixels. Keys: Up, Down, Left, Right, a, b, start, "
-            "select."
+            "select; press takes them in lower case."
         )
         if mounted:  # what is mounted comes after this
             return f"A Game Boy with the cartridge {cartridge}. {about}"
@@ -154,7 +154,7 @@ class Emulator(HandType):
         """Go on from a saved state, of this session or of one that it was forked from."""
         if _DIGEST.fullmatch(state):
             own = self._states / state
-            data = own.read_bytes() if own.is_file() else context.blob(state)
+            data = own.read_bytes() if own.is_file() else _given(context, state)
         else:
             data = self._read(self._mounted(state), states.SIZE_MAX, "state")
         self._console.load(states.unpacked(data))
@@ -241,7 +241,15 @@ class Emulator(HandType):
             if error.errno in (errno.ELOOP, errno.EXDEV):
                 why = f"{path.name} is, or is behind, a symlink, and none is followed"
                 raise ToolError(f"{why}: name the {what} itself") from None
-            raise ToolError(f"there is no {what} {path.name}: {error.strerror}") from None
+            why = f"there is no {what} {path.name}: {error.strerror}"
+            if (
+                what == "cartridge"
+                and error.errno == errno.ENOENT
+                and path.is_relative_to(self._folder)
+            ):
+                named = path.relative_to(self._folder)
+                why += f"; mount one into a session: carpal run --mount HAND:{named}=FILE"
+            raise ToolError(why) from None
         if len(data) > most:
             raise ToolError(f"{path.name} has more than {most} bytes, so it is no {what}")
         return data
@@ -257,3 +265,11 @@ class Emulator(HandType):
 
     def _told(self, what: str) -> str:
         return f"{what} It is {self._now}."
+
+
+def _given(context: Context, digest: str) -> bytes:
+    """A state of the session's log. Raises ToolError."""
+    try:
+        return context.blob(digest)
+    except ToolError:
+        raise ToolError(f"there is no state {digest}: name one that save_state gave") from None

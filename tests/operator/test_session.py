@@ -50,8 +50,19 @@ async def test_show_has_status_head_lease_and_hands(finished: House, carpal: Com
             "state": "provisioned",
             "hand_id": "hand_1",
             "daemon": "box",
+            "why": None,
         }
     ]
+
+
+async def test_show_says_why_a_hand_failed(finished: House, carpal: Command) -> None:
+    why = "the MCP server did not start: it is no MCP server"
+    failed = {"hand_id": "hand_1", "name": "shell", "reason": "PROVISION_FAILED", "message": why}
+    finished.sessiond.logs[SESSION].add("hand.provision_failed", failed)
+    ended = await carpal("session", "show", SESSION)
+    assert f"hand     shell (process) failed hand_1 on box: {why}\n" in ended.stdout
+    shown = json.loads((await carpal("session", "show", SESSION, "--json")).stdout)
+    assert shown["hands"][0]["why"] == why
 
 
 async def test_show_for_people_names_driver_and_hands(finished: House, carpal: Command) -> None:

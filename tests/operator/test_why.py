@@ -316,6 +316,10 @@ def test_a_daemon_that_the_placement_excludes_is_not_said_to_fit(placement: dict
         (stopped_by_owner("lost", "hand", "HAND_GONE", LOST_BY_OWNER), "ask the machine's owner"),
         (forbidden, "ask the machine's owner to allow them, or place the hand elsewhere"),
         (
+            hand_event("hand.provision_failed", layer="hand", reason="PROVISION_FAILED"),
+            "read its message, by `carpal session show`, and the daemon's log",
+        ),
+        (
             hand_event("hand.provision_failed", layer="daemon", reason="LIMIT_NOT_ENFORCEABLE"),
             "leave the limit out, or use a machine that can keep it",
         ),

@@ -152,7 +152,9 @@ async def test_a_corrupt_cartridge_is_said_to_be_by_each_call_and_the_hand_stays
             assert says in await console.fails(tool)
         await arcade.place.release(console.hand)
     console = await arcade.console(cartridge="in/none.gb")
-    assert "there is no cartridge none.gb" in await console.fails("screenshot")
+    said = await console.fails("screenshot")
+    assert "there is no cartridge none.gb" in said
+    assert "carpal run --mount HAND:in/none.gb=FILE" in said
 
 
 @pytest.mark.parametrize("where", ["none.gb", "", "fifo", "big"])
@@ -307,6 +309,8 @@ async def test_a_state_that_cannot_be_loaded_says_why_and_the_game_is_where_it_w
     for name in ("none", "ab" * 32, "../state", "/etc/passwd", "x" * 300):
         assert await other.fails("load_state", state=name)
     assert "there is no state" in await other.fails("load_state", state="a\0b")
+    unknown = await other.fails("load_state", state="ab" * 32)
+    assert "name one that save_state gave" in unknown
     assert (await other.attached("screenshot"), await other.memory(Y, 8)) == before
     assert "another cartridge" not in await other.does("save_state")
 
