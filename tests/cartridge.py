@@ -2,7 +2,7 @@
 
 The block stands at the top left, eight pixels wide, and moves one pixel each frame that a
 direction is held. The goal is a chequered square. Once the block's corner is in it the game is
-won: the background's colours are inverted for good.
+won: all colours are inverted for good, so that the block is light in the dark.
 """
 
 import sys
@@ -54,7 +54,7 @@ def _game() -> list[Part]:
         *(0xFA, *_at(X), 0xC6, 8, 0xEA, 0x01, 0xFE),
         *(0xFA, *_at(X), 0xE6, 0xF8, 0xFE, GOAL[0], 0x20, ">wait"),
         *(0xFA, *_at(Y), 0xE6, 0xF8, 0xFE, GOAL[1], 0x20, ">wait"),
-        *(0x3E, 0x01, 0xEA, *_at(WON), 0x3E, 0x1B, 0xE0, 0x47),  # won: inverted
+        *(0x3E, 0x01, 0xEA, *_at(WON), 0x3E, 0x1B, 0xE0, 0x47, 0xE0, 0x48),  # won: inverted
         *("wait:", 0xF0, 0x44, 0xFE, 0x90, 0x28, ">wait"),
         *(0xC3, "frame"),
     ]

@@ -59,6 +59,8 @@ async def test_a_game_is_played_to_its_goal_as_its_memory_and_its_screen_show(
     assert before.size == after.size == (640, 576)
     corner = (639, 575)
     assert (before.getpixel(corner), after.getpixel(corner)) == (LIGHT, DARK)
+    block = (GOAL[0] * 4 + 16, GOAL[1] * 4 + 16)
+    assert after.getpixel(block) == LIGHT
 
 
 async def test_time_passes_in_calls_alone_and_as_much_as_they_say(console: Console) -> None:
