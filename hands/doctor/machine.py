@@ -170,14 +170,18 @@ async def _probe(
     return [probed(target, health)]
 
 
+_VIEW = "by this command's environment"
+"""Whose view it is: a running daemon may have another `DOCKER_HOST`, or another `PATH`."""
+
+
 def probed(target: str, health: Health) -> Row:
     """A type's own word as a row."""
     if health.ready:
         lacks = ", ".join(health.not_enforceable)
-        return ok(target, f"ready{f'; cannot limit {lacks}' if lacks else ''}")
+        return ok(target, f"ready, {_VIEW}{f'; cannot limit {lacks}' if lacks else ''}")
     reason = health.reason or "it does not say why"
     if health.broken:
-        return fail(target, "it can make no hands", reason)
+        return fail(target, f"it can make no hands, {_VIEW}", reason)
     return warn(target, "it starts", reason)
 
 

@@ -260,6 +260,8 @@ async def test_a_type_whose_probe_is_broken_is_told_in_its_words_and_doing_so_cu
     await lone.fails("type bench", "RuntimeError: a bug of its author's")
     said.write_text("")
     await lone.cured("type bench")
+    row = (await lone.rows())["type bench"]
+    assert row.detail == "ready, by this command's environment"
 
 
 async def test_a_hand_server_that_is_not_there_is_told_and_started_it_is_well(
