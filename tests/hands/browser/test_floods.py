@@ -20,7 +20,6 @@ SAYS = {
     "long-addresses": MOST,
     "reload": "goes elsewhere or reloads again and again",
     "refresh": "goes elsewhere or reloads again and again",
-    "small-console": MOST,
 }
 """What is said of those that no machine is fast enough for."""
 QUICK = ("hashes", "console", "alerts")
