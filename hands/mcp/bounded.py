@@ -4,12 +4,13 @@ from collections.abc import AsyncIterator
 
 import httpx2
 
-from hands.mcp.said import MOST, mended
+from hands.mcp.said import MOST, answered, mended
 
 _TOO_LONG = f"it answered with more than {MOST} bytes"
 _REFUSED = "carpal-refused"
 """The header of the forwarder's own answers."""
 _MESSAGES = ("application/json", "text/event-stream")
+_BEGINS = b"data:"
 _OF_A_BODY = ("content-length", "transfer-encoding")
 
 
@@ -47,7 +48,7 @@ class Bounded(httpx2.AsyncBaseTransport):
         return httpx2.Response(
             response.status_code,
             headers=headers,
-            content=mended(bytes(data)),
+            content=answered(mended(bytes(data))),
             extensions=response.extensions,
         )
 
@@ -76,14 +77,24 @@ class _Lines(httpx2.AsyncByteStream):
             if not end:
                 begun += chunk
             else:
-                yield mended(bytes(begun) + chunk[:end])
+                yield _events(mended(bytes(begun) + chunk[:end]))
                 begun[:] = chunk[end:]
             if len(begun) > MOST:
                 raise httpx2.SSEError(_TOO_LONG)
-        yield mended(bytes(begun))
+        yield _events(mended(bytes(begun)))
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+def _events(lines: bytes) -> bytes:
+    """Whole lines, of which those with data each hold a message, as servers write them."""
+    return b"".join(
+        _BEGINS + answered(line[len(_BEGINS) :].strip()) + b"\n"
+        if line.startswith(_BEGINS)
+        else line
+        for line in lines.splitlines(keepends=True)
+    )
 
 
 def _wrong(url: str, response: httpx2.Response) -> str:

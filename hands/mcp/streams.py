@@ -12,7 +12,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCNotification, jsonrpc_message_adapter
 
 from hands.mcp.program import Program
-from hands.mcp.said import mended
+from hands.mcp.said import answered, mended
 
 _HEARD = {
     "notifications/cancelled",
@@ -69,7 +69,9 @@ class _Heard:
             try:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError:
-                message = jsonrpc_message_adapter.validate_json(mended(line), by_name=False)
+                message = jsonrpc_message_adapter.validate_json(
+                    answered(mended(line)), by_name=False
+                )
         except ValueError as error:
             return error
         return SessionMessage(message)

@@ -78,6 +78,16 @@ def wrong(asked: Message) -> Iterator[bytes]:
     yield dumped(id=asked["id"], result={"content": 5})
 
 
+def listed(asked: Message) -> Iterator[bytes]:
+    """An answer whose result is no object."""
+    yield dumped(id=asked["id"], result=[1])
+
+
+def empty(asked: Message) -> Iterator[bytes]:
+    """An answer without any."""
+    yield dumped(id=asked["id"])
+
+
 def twice(asked: Message) -> Iterator[bytes]:
     """Two answers to one question, and one that nobody asked."""
     yield dumped(id=987_654, result={"content": []})
@@ -170,6 +180,7 @@ TOOLS: dict[str, Callable[[Message], Iterator[bytes]]] = {
     each.__name__: each
     for each in (
         *(plain, busy, half, half_structured, half_refused, half_progress, latin, wrong, twice),
+        *(listed, empty),
         *(
             asks,
             notes,

@@ -135,6 +135,16 @@ async def test_a_result_that_is_none_is_an_error_that_says_so(servers: Servers, 
     await fine(servers, raw)
 
 
+@pytest.mark.parametrize("tool", ["listed", "empty"])
+async def test_an_answer_whose_result_is_no_object_is_an_error_at_once(
+    servers: Servers, raw: str, tool: str
+) -> None:
+    result = await servers.place.run(raw, tool)
+    assert result.outcome == pb.OUTCOME_ERROR
+    assert "its answer has no result that is an object" in result.content
+    await fine(servers, raw)
+
+
 async def test_much_that_is_structured_is_cut_as_text_is(servers: Servers, raw: str) -> None:
     result = await servers.place.run(raw, "structured")
     assert result.outcome == pb.OUTCOME_OK
