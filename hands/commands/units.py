@@ -52,7 +52,7 @@ def units(
     for each in unknown:
         click.echo(f"{each['type']}  which units it has is not known: {each['reason']}")
     if not rows and not unknown:
-        click.echo("no hand type here has units")
+        click.echo("no hand type here has units now")
     return 0
 
 

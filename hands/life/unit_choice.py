@@ -33,7 +33,17 @@ def labels_wanted(config: dict[str, Any]) -> dict[str, str]:
 def chosen(
     type_name: str, named: Mapping[str, Unit], rows: Mapping[str, Row], wanted: Mapping[str, str]
 ) -> str:
-    """The id of a free unit. INVALID_FIELD: none has the labels; AT_CAPACITY: none is free."""
+    """The id of a free unit.
+
+    INVALID_FIELD: none has the labels; AT_CAPACITY: none is free; PROVISION_FAILED: there is none,
+    for which nobody need wait.
+    """
+    if not named:
+        raise refuse(
+            Reason.PROVISION_FAILED,
+            f"no unit of {type_name!r} is there now",
+            action="connect one; `carpal hand units` there shows those it knows",
+        )
     fits = [key for key, unit in named.items() if wanted.items() <= unit.labels.items()]
     if wanted and not fits:
         labels = " ".join(f"{key}={value}" for key, value in sorted(wanted.items()))

@@ -34,7 +34,7 @@ def not_given_out(state: Path, name: str, socket: Path | None = None) -> None:
         except CarpalError as error:
             raise _refused(each, name, f"which it has is not known: {error.message}") from error
         if any(row["type"] in names for row in (*told["units"], *told["unknown"])):
-            raise _refused(each, name, "it would be reset under the session that has it")
+            raise _refused(each, name, "a session may have the one that this would reset")
 
 
 def _daemons(state: Path, name: str, socket: Path | None) -> Iterator[tuple[Path, set[str]]]:

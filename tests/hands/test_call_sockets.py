@@ -185,7 +185,7 @@ async def test_where_no_daemon_is_none_of_its_logs_and_units_is_named_as_what_to
     for server, words in (
         (MakesNone(), "echo: "),
         (phones, "could not be reset, and is quarantined: its reset failed: its screen is broken"),
-        (NoPhones(), "no unit of 'echo' is free: of 0 there are"),
+        (NoPhones(), "no unit of 'echo' is there now"),
     ):
         ended = await called(tmp_path, server, *SAY)
         assert ended.code != 0
