@@ -109,7 +109,7 @@ class McpType(SandboxedType):
     async def provision(self, order: Order, progress: Callable[[str], None]) -> Provisioned:
         """As every such type; its config names one server. Raises INVALID_FIELD for another."""
         # A name that is mistyped is said before what is missing for want of it.
-        config = common.checked(_CONFIG_SCHEMA, order)
+        config = common.checked(_CONFIG_SCHEMA, order, apart=_KIND.apart)
         given = [name for name in ("command", "url") if name in config]
         if len(given) != 1:
             raise invalid("config.command", "say a server's command, or its url, and not both")

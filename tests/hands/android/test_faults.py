@@ -174,7 +174,7 @@ async def test_labels_are_plain_text_whatever_a_phone_says_it_is(lab: Lab) -> No
     evil = "\x1b[31m\u202eevil" + "x" * 500
     lab.rack.phone("R58M1", properties={"ro.product.model": evil, "sys.boot_completed": "1"})
     lab.rack.phone("new one\n")
-    lab.rack.phone("x" * 41)
+    lab.rack.phone("x" * 129)
     model = "[31mevil" + "x" * 32
     await until(lambda: lab.info("R58M1").labels["model"] == model, "it is not so")
     every = lab.place.inventory.units.infos("android")

@@ -39,6 +39,7 @@ class Desk:
 
     def audited(self) -> list[dict[str, object]]:
         """What the audit has of refreshing."""
+        assert self.audit.flush()
         found = lines(self.folder / "audit")
         return [each for each in found if str(each.get("action", "")).startswith("oauth.")]
 
