@@ -114,7 +114,7 @@ class SessionGrant:
                     raise
                 log.info("no grant", extra=self._about(error))
                 wait = backoff.next()
-            await asyncio.sleep(wait)
+            await asyncio.sleep(wait)  # until it is to be renewed, or tried again
 
     async def revoke(self) -> None:
         """End it, if there is one: nothing of this drive is asked any more."""

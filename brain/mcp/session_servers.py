@@ -219,7 +219,7 @@ class _Patience:
             self._until = now + PATIENCE
         if now >= self._until:
             return False
-        await asyncio.sleep(self._backoff.next())
+        await asyncio.sleep(self._backoff.next())  # a vault that starts announces it to nobody
         return True
 
 

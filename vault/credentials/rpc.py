@@ -28,27 +28,27 @@ class CredentialRpcs:
 
     @property
     def _audit(self) -> Audit:
-        raise NotImplementedError
+        raise NotImplementedError  # the service that this is a part of has it
 
     @property
     def _desk(self) -> CredentialDesk:
-        raise NotImplementedError
+        raise NotImplementedError  # the service that this is a part of has it
 
     @property
     def guard(self) -> Guard:
         """The one way out."""
-        raise NotImplementedError
+        raise NotImplementedError  # the service that this is a part of has it
 
     async def _do(self, work: Callable[[], T]) -> T:
-        raise NotImplementedError
+        raise NotImplementedError  # the service that this is a part of has it
 
     def shown(self, row: Row) -> str:
         """A credential's state, as an operator is to see it; in the store's thread."""
-        raise NotImplementedError
+        raise NotImplementedError  # the service that this is a part of has it
 
     def refreshing(self) -> Refresher:
         """Who gets new access tokens."""
-        raise NotImplementedError
+        raise NotImplementedError  # the service that this is a part of has it
 
     async def CreateCredential(
         self, request: pb.CreateCredentialRequest, context: Context

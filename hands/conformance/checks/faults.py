@@ -48,13 +48,13 @@ async def cut_and_stopped(bench: Bench) -> None:
         return  # its calls go on, which checks of `replay` look at
     hand, long = await bench.hand(), bench.long_call()
     stopped = hand.begin(*long)
-    await asyncio.sleep(bench.slow(_BEGUN))
+    await asyncio.sleep(bench.slow(_BEGUN))  # no type says when its call is at work
     await hand.cancel(stopped.call_id)
     async with bench.waits.within(_STOPS, "a call did not end after Cancel", _CUT):
         await stopped.answer()
     stay = _below(bench)  # such as a shell that the hand keeps
     call = hand.begin(*long)
-    await asyncio.sleep(bench.slow(_BEGUN))
+    await asyncio.sleep(bench.slow(_BEGUN))  # no type says when its call is at work
     started = _below(bench) - stay
     call.cut()
     otherwise = "the hand's next call had no result after the stream of the one before was cut"

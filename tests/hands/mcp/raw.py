@@ -129,7 +129,7 @@ def deaf(asked: Message) -> Iterator[bytes]:
     yield dumped(
         method="notifications/progress", params={"progressToken": asked["id"], "progress": 0}
     )
-    time.sleep(2)
+    time.sleep(2)  # the cancel comes meanwhile, which this server does not read
     yield text(asked, "late")
 
 
