@@ -8,7 +8,7 @@ from carpal.signed import sign
 from carpal.tls import IdentityFiles, key_pem, new_key, write_file
 from carpal.trust_watch import REVOCATIONS
 from carpal.v1.vault_pb2 import RevocationList
-from vault import ca
+from vault.authority import ca
 
 
 class Pki:

@@ -8,7 +8,7 @@ import pytest
 from carpal.bundle import trusted
 from carpal.identity import Role
 from carpal.tls import new_key
-from vault import ca
+from vault.authority import ca
 
 NOW = datetime.now(UTC)
 

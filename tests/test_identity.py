@@ -21,7 +21,7 @@ from carpal.identity import (
 from carpal.status import Reason
 from carpal.tls import new_key
 from tests.pki import Pki
-from vault import ca
+from vault.authority import ca
 
 NOW = datetime.now(UTC)
 URI = "spiffe://carpal.internal/daemon/d1"

@@ -18,9 +18,10 @@ from carpal.trust_watch import REVOCATIONS, following
 from tests.hands.place import until
 from tests.trust import Trust, trust
 from tests.vault.test_rollover import trusts
-from vault import rollover, setup
+from vault import setup
 from vault.app import VaultConfig, own_renewal, run
-from vault.ca import Claims
+from vault.authority.ca import Claims
+from vault.commands import rollover
 from vault.files import VaultFiles
 
 HOURS = timedelta(hours=1)

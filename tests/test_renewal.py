@@ -22,7 +22,7 @@ from carpal.status import Reason
 from carpal.tls import Held, IdentityFiles, Loaded, Shown, key_pem, new_key
 from tests.hands.place import PATIENCE, until
 from tests.pki import Pki
-from vault import ca
+from vault.authority import ca
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 HOURS = timedelta(hours=1)

@@ -25,7 +25,7 @@ from tests.pace import AT_ONCE, SCALE
 from tests.pki import Pki
 from tests.test_server import Orchestrator, register
 from tests.trust import trust
-from vault.ca import Claims
+from vault.authority.ca import Claims
 
 WAIT = 10.0 * SCALE
 LATER = 1_800_000_000_000

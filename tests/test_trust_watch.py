@@ -16,8 +16,9 @@ from carpal.trust_watch import REVOCATIONS, following
 from tests.pace import SCALE
 from tests.trust import Trust, trust
 from tests.vault.test_rollover import servers_renew, trusts
-from vault import rollover, setup
-from vault.ca import Claims
+from vault import setup
+from vault.authority.ca import Claims
+from vault.commands import rollover
 
 WAIT = 20.0 * SCALE
 NOBODY = "127.0.0.1:1"

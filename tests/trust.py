@@ -20,7 +20,7 @@ from carpal.tls import IdentityFiles, server_credentials
 from carpal.v1 import enrollment_pb2_grpc, vault_pb2, vault_pb2_grpc
 from vault import setup
 from vault.app import open_service
-from vault.ca import Claims
+from vault.authority.ca import Claims
 from vault.files import VaultFiles
 from vault.service import VaultService
 

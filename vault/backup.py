@@ -21,7 +21,7 @@ from vault.database import Database
 from vault.files import VaultFiles
 from vault.oauth.states import States
 from vault.opened import last_epoch, local_actor, open_all, open_safe
-from vault.safe_seal import seal_of
+from vault.safe.seal import seal_of
 
 _DATABASE = "vault.db"
 _SIZE_MAX = 64 * 1024**3

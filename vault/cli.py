@@ -10,13 +10,13 @@ from carpal.cli import extra
 from carpal.errors import invalid
 from carpal.identity import DEFAULT_TRUST_DOMAIN, Role, check_trust_domain
 from carpal.ids import check_name
-from vault.cli_audit import audit_command
-from vault.cli_ca import ca_command
-from vault.cli_credential import credential_command
-from vault.cli_issuer import issuer_command
-from vault.cli_model import model_command
-from vault.cli_options import opens_seal, vault_files
-from vault.cli_seal import add_seal_commands, chooses_seal
+from vault.commands.audit import audit_command
+from vault.commands.ca import ca_command
+from vault.commands.credential import credential_command
+from vault.commands.issuer import issuer_command
+from vault.commands.model import model_command
+from vault.commands.options import opens_seal, vault_files
+from vault.commands.seal import add_seal_commands, chooses_seal
 
 
 @click.group()
@@ -63,8 +63,8 @@ def init(
     with extra("vault"):
         from vault import setup
         from vault.app import NAME, now
-        from vault.ca import LEAF_LIFETIME, Claims
-        from vault.seal_choice import chosen
+        from vault.authority.ca import LEAF_LIFETIME, Claims
+        from vault.commands.seal_choice import chosen
 
     names = tuple(dict.fromkeys(brains)) or ("brain-1",)
     check_trust_domain(trust_domain, "--trust-domain")
@@ -135,7 +135,7 @@ def issue(
         from carpal.tls import IdentityFiles
         from vault import setup
         from vault.app import now
-        from vault.ca import Claims
+        from vault.authority.ca import Claims
 
     files = vault_files(state_dir, passphrase_file, seal_fd)
     named = _holders(holders)

@@ -16,17 +16,17 @@ from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from vault.audit.audit import Audit
 from vault.audit.opening import AuditReader
+from vault.authority.revoking import Revoker
+from vault.authority.signing import Signer
+from vault.authority.tokens import Tokens
 from vault.credentials.desk import CredentialDesk
 from vault.credentials.rows import Rows
 from vault.database import Database
 from vault.files import Following, VaultFiles
 from vault.opened import Opened, opened
-from vault.revoking import Revoker
-from vault.safe_seal import seal_of
+from vault.safe.seal import seal_of
 from vault.seal.keyring import TERM_DAYS, WRAPS_MAX
-from vault.signing import Signer
 from vault.sources.sources import Sources
-from vault.tokens import Tokens
 
 _log = logging.getLogger(__name__)
 

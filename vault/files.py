@@ -16,8 +16,8 @@ from carpal.errors import CarpalError, refuse
 from carpal.identity import Role
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, private_folder
-from vault.authorities import Authorities, Phase, settled
-from vault.ca import Authority, trust_domain_of
+from vault.authority.authorities import Authorities, Phase, settled
+from vault.authority.ca import Authority, trust_domain_of
 from vault.seal.seals import Given
 
 _log = logging.getLogger(__name__)

@@ -8,17 +8,17 @@ import time
 from collections.abc import Sequence
 
 from carpal.fault_points import point
-from vault import authority_keys
-from vault.anchor import Anchor
-from vault.audit_wrap import make_audit_keys
-from vault.ca import Authority
+from vault.audit.wrap import make_audit_keys
+from vault.authority import authority_keys
+from vault.authority.ca import Authority
 from vault.database import Database
 from vault.files import VaultFiles
-from vault.safe import Safe
-from vault.safe_seal import new_safe
+from vault.safe.anchor import Anchor
+from vault.safe.safe import Safe
+from vault.safe.seal import new_safe
 from vault.seal.seals import SealRow
-from vault.store import Store
-from vault.store_tables import make_tables
+from vault.store.store import Store
+from vault.store.tables import make_tables
 
 
 def new_vault(

@@ -17,13 +17,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from carpal.errors import CarpalError, refuse
 from carpal.fault_points import point
 from carpal.status import Reason
-from vault.authorities import Phase
-from vault.ca import Authority, key_id
+from vault.authority.authorities import Phase
+from vault.authority.ca import Authority, key_id
 from vault.database import Database
 from vault.files import VaultFiles
 from vault.making import new_vault
 from vault.opened import local_actor, open_all, open_safe
-from vault.safe_seal import seal_of
+from vault.safe.seal import seal_of
 from vault.seal.seals import SealKind, make
 
 

@@ -12,20 +12,20 @@ from cryptography import x509
 from carpal.audit_files import AuditFiles
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
-from vault import authority_keys
-from vault.anchor import Anchor, Mark
 from vault.audit.audit import Audit
 from vault.audit.opening import AuditReader, open_audit
-from vault.audit_wrap import AuditWrap
-from vault.authorities import Authorities
-from vault.ca import Authority
+from vault.audit.wrap import AuditWrap
+from vault.authority import authority_keys
+from vault.authority.authorities import Authorities
+from vault.authority.ca import Authority
 from vault.database import Database
 from vault.files import VaultFiles
-from vault.safe import Safe
-from vault.safe_seal import seal_of
+from vault.safe.anchor import Anchor, Mark
+from vault.safe.safe import Safe
+from vault.safe.seal import seal_of
 from vault.seal.seals import KeyNotGiven, open_seal
-from vault.store import Store
-from vault.store_tables import SCHEMA, schema_of
+from vault.store.store import Store
+from vault.store.tables import SCHEMA, schema_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ from carpal.v1 import vault_pb2_grpc
 from carpal.v1.types_pb2 import ChainHead
 from vault.audit.audit import Audit
 from vault.audit.table import Row
-from vault.ca import Claims, requested_key
+from vault.authority.ca import Claims, requested_key
+from vault.authority.signing import Issued, Signer
 from vault.credentials.desk import CredentialDesk
 from vault.credentials.rows import Row as CredentialRow
 from vault.credentials.rpc import CredentialRpcs
@@ -31,8 +32,7 @@ from vault.guard.transport import Guard
 from vault.oauth.engine import Engine
 from vault.oauth.kept import Kept, Refreshing
 from vault.oauth.states import States
-from vault.signing import Issued, Signer
-from vault.store_rows import TokenRow
+from vault.store.rows import TokenRow
 
 Context = grpc.aio.ServicerContext[Any, Any]
 T = TypeVar("T")

@@ -14,16 +14,16 @@ from carpal.identity import Identity, Role, check_claims, check_trust_domain
 from carpal.status import Reason
 from carpal.tls import IdentityFiles, key_pem, new_key, write_file
 from carpal.trust_watch import REVOCATIONS
-from vault.anchor import Anchor
-from vault.ca import Authority, Claims, new_authority
+from vault.authority.ca import Authority, Claims, new_authority
+from vault.authority.revoking import Revoker
+from vault.authority.signing import Signer
 from vault.database import Database
 from vault.files import VaultFiles
 from vault.making import new_vault
 from vault.opened import Opened, local_actor, open_all, opened
-from vault.revoking import Revoker
-from vault.safe import Safe
+from vault.safe.anchor import Anchor
+from vault.safe.safe import Safe
 from vault.seal.seals import SealKind, make
-from vault.signing import Signer
 
 _log = logging.getLogger(__name__)
 

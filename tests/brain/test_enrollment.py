@@ -33,7 +33,7 @@ from carpal.v1.vault_pb2 import RevokeIdentityRequest
 from hands.leaving import diagnose
 from tests.pki import Pki
 from tests.trust import BRAINS, Trust, trust
-from vault.ca import Claims
+from vault.authority.ca import Claims
 from vault.opened import authority_of
 
 TIMEOUT = 10

@@ -25,7 +25,7 @@ from carpal.v1 import enrollment_pb2_grpc
 from hands.enroll import Links, enroll, links_path, renew
 from tests.pki import Pki
 from tests.trust import BRAINS, Trust, trust
-from vault import ca
+from vault.authority import ca
 from vault.opened import authority_of
 
 NOW = datetime.now(UTC)

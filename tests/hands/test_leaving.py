@@ -15,7 +15,7 @@ from tests.command import Command
 from tests.hands.place import until
 from tests.hands.test_enroll import token_info
 from tests.trust import Trust, trust
-from vault.revoking import Revoker
+from vault.authority.revoking import Revoker
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.pace import SCALE
 from tests.pki import Pki
 from tests.test_renewal import full_after
 from tests.trust import Trust, trust
-from vault.ca import Claims
+from vault.authority.ca import Claims
 from vault.opened import authority_of
 
 DAYS = timedelta(days=1)

@@ -14,7 +14,7 @@ from carpal.tls import IdentityFiles
 from carpal.v1 import vault_pb2
 from tests.trust import Trust, trust
 from vault import setup
-from vault.ca import Claims
+from vault.authority.ca import Claims
 
 HOURS = timedelta(hours=1)
 

@@ -17,7 +17,7 @@ from carpal.v1 import types_pb2
 from sessiond.tickets import Tickets
 from tests.logs import head, log
 from tests.pki import Pki
-from vault import ca
+from vault.authority import ca
 
 INFO = types_pb2.SessionInfo(session_id="sesn_2", chain_id="sesn_1", head=head(log(b"{}", b"[]")))
 

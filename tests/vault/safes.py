@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from vault.anchor import Anchor
 from vault.database import Database
 from vault.files import VaultFiles
 from vault.making import new_vault
-from vault.safe import Safe
-from vault.safe_seal import seal_of
+from vault.safe.anchor import Anchor
+from vault.safe.safe import Safe
+from vault.safe.seal import seal_of
 from vault.seal.kek import canary, key_id
 from vault.seal.seals import SealKind, SealRow
-from vault.store import Store
+from vault.store.store import Store
 
 KEK = bytes(range(32))
 

@@ -12,14 +12,14 @@ from carpal.identity import Identity, Role
 from carpal.status import Reason
 from tests.vault.audit.desk import lines
 from vault import setup
+from vault.authority.ca import Claims
 from vault.backup import backup, restore
-from vault.ca import Claims
 from vault.credentials.desk import CredentialDesk
 from vault.credentials.rows import Rows
 from vault.files import VaultFiles
 from vault.oauth.states import States
 from vault.opened import authority_of, opened
-from vault.store_rows import TokenRow
+from vault.store.rows import TokenRow
 
 
 def now() -> datetime:

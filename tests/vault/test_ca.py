@@ -13,7 +13,7 @@ from carpal.errors import BadInput, CarpalError
 from carpal.identity import Role, identity_in
 from carpal.status import Reason
 from carpal.tls import certificate_request, new_key
-from vault import ca
+from vault.authority import ca
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 AUTHORITY = ca.new_authority(new_key(), "x.example", NOW)

@@ -14,11 +14,12 @@ from carpal.errors import BadInput
 from carpal.tls import key_pem, new_key, write_file
 from tests.command import ROOT
 from tests.faults import Points
-from vault import ca, rollover
+from vault.authority import ca
+from vault.commands import rollover
 from vault.files import VaultFiles
 from vault.migrate import migrate
 from vault.opened import authorities_of, opened
-from vault.store_tables import _SINCE_2, _TABLES
+from vault.store.tables import _SINCE_2, _TABLES
 
 WAIT = 30.0
 SECRET = b"canary-of-thirty-two-bytes-long!"

@@ -18,7 +18,7 @@ from tests.trust import Trust, trust
 from tests.vault.safes import store_in
 from tests.vault.test_service import TIMEOUT, by_key, by_token, new_request, sign
 from vault import setup
-from vault.ca import LEAF_LIFETIME, Claims
+from vault.authority.ca import LEAF_LIFETIME, Claims
 
 
 @pytest.fixture

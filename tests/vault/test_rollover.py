@@ -27,15 +27,17 @@ from hands.enroll import enroll, renew
 from tests.pace import SCALE
 from tests.test_server import Orchestrator
 from tests.trust import Trust, trust
-from vault import authority_keys, ca, rollover, setup
+from vault import setup
 from vault.app import now
-from vault.authorities import Phase
-from vault.ca import Claims
+from vault.authority import authority_keys, ca
+from vault.authority.authorities import Phase
+from vault.authority.ca import Claims
+from vault.authority.revoking import Revoker
+from vault.authority.signing import Signer
 from vault.cli import vault
+from vault.commands import rollover
 from vault.files import RETIRING, Following, VaultFiles
 from vault.opened import authorities_of, authority_of, opened
-from vault.revoking import Revoker
-from vault.signing import Signer
 
 WAIT = 10.0 * SCALE
 

@@ -207,10 +207,10 @@ def safe_in_strict(folder: Path):  # type: ignore[no-untyped-def]
     from contextlib import contextmanager
 
     from carpal.errors import refuse
-    from vault.anchor import Anchor
     from vault.files import VaultFiles
-    from vault.safe import Safe
-    from vault.safe_seal import seal_of
+    from vault.safe.anchor import Anchor
+    from vault.safe.safe import Safe
+    from vault.safe.seal import seal_of
 
     @contextmanager
     def opening():  # type: ignore[no-untyped-def]

@@ -22,9 +22,9 @@ from carpal.v1 import vault_pb2_grpc
 from carpal.v1.types_pb2 import ChainHead
 from tests.trust import Trust, trust
 from tests.vault.audit.desk import lines
-from vault.ca import Claims
+from vault.authority.ca import Claims
+from vault.authority.signing import RENEW_GRACE
 from vault.opened import authority_of
-from vault.signing import RENEW_GRACE
 
 TIMEOUT = 10
 

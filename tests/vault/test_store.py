@@ -10,9 +10,9 @@ import pytest
 from carpal.errors import BadInput, Exhausted
 from tests.vault.safes import store_in
 from vault.database import Database
-from vault.store import Store
-from vault.store_rows import CertificateRow, TokenRow
-from vault.store_tables import schema_of
+from vault.store.rows import CertificateRow, TokenRow
+from vault.store.store import Store
+from vault.store.tables import schema_of
 
 CANARY = b"canary-of-thirty-two-bytes-long!"
 

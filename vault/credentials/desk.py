@@ -12,11 +12,11 @@ from carpal.errors import invalid, refuse
 from carpal.identity import Identity
 from carpal.ids import check_id, check_name
 from carpal.status import Reason
+from vault.authority.tokens import own_workspace
 from vault.credentials.references import WHERE
 from vault.credentials.rows import ACTIVE, Row, Rows
 from vault.credentials.rules import PER_VAULT, Key, check_secrets, kind_of, parsed
 from vault.sources.sources import Sources
-from vault.tokens import own_workspace
 
 DEFAULT_VAULT = "default"
 NAME_MAX = 128

@@ -10,7 +10,7 @@ from typing import Any
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from vault.audit.audit import Audit, Record
-from vault.audit_wrap import fingerprint_key
+from vault.audit.wrap import fingerprint_key
 from vault.credentials.rows import Row, Rows
 from vault.issuer.tokens import Token
 from vault.secret import Secret

@@ -12,7 +12,7 @@ from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
 from vault.credentials.references import kept_instead, references
 from vault.credentials.rules import Key, Policy, binding, encoded, kind_of
-from vault.safe import Safe
+from vault.safe.safe import Safe
 from vault.seal.envelope import Place, policy_hash
 from vault.sources.reference import Reference
 

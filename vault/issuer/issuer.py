@@ -11,7 +11,7 @@ from carpal.status import Reason
 from vault.guard.errors import BadTarget
 from vault.guard.targets import Target
 from vault.issuer.keys import Keys, key, read, written
-from vault.safe import Safe
+from vault.safe.safe import Safe
 from vault.seal.envelope import Place, policy_hash
 
 _PLACE = Place("issuer", "", "", "issuer", "keys")

@@ -12,12 +12,12 @@ from typing import Any
 from carpal.errors import invalid, refuse
 from carpal.ids import check_name
 from carpal.status import Reason
-from vault.audit_wrap import fingerprint_key
+from vault.audit.wrap import fingerprint_key
 from vault.guard.addresses import Network, private_network
 from vault.guard.errors import BadTarget
 from vault.guard.headers import HeaderValue, Slot, bearer
 from vault.guard.targets import Target
-from vault.safe import Safe
+from vault.safe.safe import Safe
 from vault.seal.envelope import Place, policy_hash
 from vault.secret import Secret, storable
 

@@ -32,7 +32,7 @@ from vault.oauth.refusals import later, over
 from vault.oauth.rows import LEASE, Claimed, Ended, Newer, Rows, State
 from vault.oauth.waits import Waits
 from vault.oauth.when import expiry
-from vault.safe import Safe
+from vault.safe.safe import Safe
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from vault.oauth import holder
 from vault.oauth.ports import Key
-from vault.safe import Safe
+from vault.safe.safe import Safe
 
 LEASE = 60.0
 """Seconds; longer than a request may take."""

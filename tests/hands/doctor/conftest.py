@@ -26,7 +26,7 @@ from tests.hands.place import until
 from tests.pace import SCALE
 from tests.pki import Pki
 from tests.trust import Trust, trust
-from vault.ca import Claims
+from vault.authority.ca import Claims
 
 AGE = timedelta(days=60)
 """Of the authority: longer than any certificate of these tests is over."""

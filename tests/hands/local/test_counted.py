@@ -22,7 +22,7 @@ from tests.hands.local.test_status import until as stands
 from tests.hands.machine import Machine
 from tests.hands.place import PATIENCE, until
 from tests.pki import Pki
-from vault.ca import LEAF_LIFETIME
+from vault.authority.ca import LEAF_LIFETIME
 
 Values = dict[str, float]
 

@@ -16,7 +16,7 @@ from carpal.status import Reason
 from carpal.v1 import vault_pb2 as pb
 from tests.trust import Trust, trust
 from tests.vault.audit.desk import lines
-from vault.ca import Claims
+from vault.authority.ca import Claims
 from vault.credentials.uses import Uses
 from vault.mcp.policy import server_policy
 

@@ -19,7 +19,7 @@ from carpal.v1 import vault_pb2 as pb
 from tests.trust import Trust, trust
 from tests.vault.audit.desk import lines
 from tests.vault.credentials.test_rpc import bearer, create
-from vault.ca import Claims
+from vault.authority.ca import Claims
 from vault.grants.grant import Grant, Terms
 from vault.grants.grants import FAILURES, Grants
 from vault.grants.ticket import Driver

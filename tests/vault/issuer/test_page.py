@@ -58,7 +58,7 @@ def test_the_page_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         carpal_vault(*rotate, "--state-dir", state)
     later = time.time() + PUBLISHED
     with monkeypatch.context() as patch:
-        patch.setattr("vault.issuing.time.time", lambda: later)
+        patch.setattr("vault.commands.issuing.time.time", lambda: later)
         assert "signs" in carpal_vault(*rotate, "--state-dir", state)
         carpal_vault(*again, "--state-dir", state)
     assert there["who"](shown.decode()) == claims

@@ -33,7 +33,7 @@ from tests.vault.guard.upstream import (
 )
 from tests.vault.test_cli import carpal_vault
 from vault import setup
-from vault.ca import Claims
+from vault.authority.ca import Claims
 from vault.guard.transport import Guard
 from vault.mcp_listener import serve_mcp
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from tests.vault.guard.upstream import Names, Widened
-from vault.cli_oauth import OPTIONS, consented
+from vault.commands.oauth import OPTIONS, consented
 from vault.guard.transport import Guard
 
 

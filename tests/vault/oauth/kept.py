@@ -6,7 +6,7 @@ from dataclasses import asdict
 from carpal.errors import refuse
 from carpal.status import Reason
 from vault.oauth.ports import Authentication, Client, Credential, Key, Tokens
-from vault.safe import Safe
+from vault.safe.safe import Safe
 from vault.seal.envelope import Place, policy_hash
 from vault.secret import Secret
 

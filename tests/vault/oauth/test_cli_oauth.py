@@ -15,7 +15,7 @@ from tests.pace import SCALE
 from tests.vault.oauth.server import AS_HOST
 from tests.vault.oauth.test_enrol import consented, mcp
 from tests.vault.oauth.world import World
-from vault import cli_oauth
+from vault.commands import oauth as cli_oauth
 
 LIMIT = 30.0 * SCALE
 

@@ -25,7 +25,7 @@ from tests.vault.guard.upstream import Asked, Names, Widened, reply, says, upstr
 from tests.vault.mcp.servers import Server
 from tests.vault.mcp.world import CANARY, HOST, LIMIT, served
 from tests.vault.sources.manager import DELETED, TOKEN, Manager, settings
-from vault.ca import Claims
+from vault.authority.ca import Claims
 from vault.guard.transport import Guard
 from vault.mcp_listener import serve_mcp
 from vault.sources.configured import configured

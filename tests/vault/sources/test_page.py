@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from click.testing import CliRunner
 
-from vault.cli_credential import add, rotate
+from vault.commands.credential import add, rotate
 from vault.sources.configured import configured
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "use-a-secret-manager.md"

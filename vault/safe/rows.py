@@ -11,9 +11,9 @@ from typing import Any
 from carpal.errors import refuse
 from carpal.fault_points import point
 from carpal.status import Reason
-from vault.anchor import Anchor, Mark
 from vault.database import RESTORE, Database
-from vault.safe_marks import MODULUS, manifest_of, mark_key, mark_of
+from vault.safe.anchor import Anchor, Mark
+from vault.safe.marks import MODULUS, manifest_of, mark_key, mark_of
 from vault.seal.envelope import Place
 from vault.seal.keyring import Keyring, open_term
 

@@ -8,7 +8,7 @@ from carpal.errors import refuse
 from carpal.status import Reason
 from vault.files import VaultFiles
 from vault.opened import local_actor, opened
-from vault.safe_seal import seal_of
+from vault.safe.seal import seal_of
 from vault.seal.seals import Given, SealKind, make
 
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from cryptography import x509
 
 from carpal.proof import ca_pin
-from vault import ca
+from vault.authority import ca
 
 
 class Phase(StrEnum):

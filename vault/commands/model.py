@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from carpal.cli import extra
-from vault.cli_options import opens_seal, vault_files
-from vault.cli_secrets import secret_in
+from vault.commands.options import opens_seal, vault_files
+from vault.commands.secrets import secret_in
 
 ANTHROPIC = "https://api.anthropic.com"
 _key_option = click.option(
@@ -46,7 +46,7 @@ def add(
 ) -> None:
     """Keep a model's key under an alias, also while the vault runs."""
     with extra("vault"):
-        from vault import model_keys
+        from vault.commands import model_keys
 
     files = vault_files(state_dir, passphrase_file, seal_fd)
     key = secret_in(key_file)
@@ -68,7 +68,7 @@ def rotate(
 ) -> None:
     """Put another key in its place: it is shown from the next call on."""
     with extra("vault"):
-        from vault import model_keys
+        from vault.commands import model_keys
 
     files = vault_files(state_dir, passphrase_file, seal_fd)
     made = model_keys.rotate(files, alias, secret_in(key_file))
@@ -80,7 +80,7 @@ def rotate(
 def list_(*, state_dir: Path | None, passphrase_file: Path | None, seal_fd: int | None) -> None:
     """What there is, without keys."""
     with extra("vault"):
-        from vault import model_keys
+        from vault.commands import model_keys
 
     for each in model_keys.listed(vault_files(state_dir, passphrase_file, seal_fd)):
         click.echo(f"{each.name}: {each.url}, {each.header}, generation {each.generation}")
@@ -94,7 +94,7 @@ def remove(
 ) -> None:
     """Destroy its key. Brains that ask by it are told that there is none."""
     with extra("vault"):
-        from vault import model_keys
+        from vault.commands import model_keys
 
     model_keys.remove(vault_files(state_dir, passphrase_file, seal_fd), alias)
     click.echo(f"{alias}: removed")

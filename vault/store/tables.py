@@ -3,7 +3,7 @@
 from carpal.errors import refuse
 from carpal.status import Reason
 from vault.database import Database
-from vault.store_rows import TokenRow
+from vault.store.rows import TokenRow
 
 SCHEMA = 3
 

@@ -21,10 +21,10 @@ from carpal.errors import CarpalError, refuse
 from carpal.identity import BACKDATE, Identity, Role, verified_identity
 from carpal.proof import SECRET_BYTES, check_renewal, enrol_proof
 from carpal.status import Reason
-from vault import ca
-from vault.authorities import Authorities
-from vault.store import Store
-from vault.store_rows import CertificateRow
+from vault.authority import ca
+from vault.authority.authorities import Authorities
+from vault.store.rows import CertificateRow
+from vault.store.store import Store
 
 _log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from carpal.proof import check_retirement, revocation_signature
 from carpal.status import Reason
 from carpal.v1 import types_pb2
 from carpal.v1 import vault_pb2 as pb
-from vault import ca
-from vault.signing import Signer
-from vault.store import Store
+from vault.authority import ca
+from vault.authority.signing import Signer
+from vault.store.store import Store
 
 _log = logging.getLogger(__name__)
 

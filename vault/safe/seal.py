@@ -5,8 +5,8 @@ import json
 from carpal.errors import refuse
 from carpal.status import Reason
 from vault.database import RESTORE, Database
-from vault.safe_marks import manifest_of, mark_key
-from vault.safe_schema import SAFE
+from vault.safe.marks import manifest_of, mark_key
+from vault.safe.schema import SAFE
 from vault.seal.keyring import new_term, wrap_term
 from vault.seal.seals import SealKind, SealRow
 

@@ -10,8 +10,8 @@ from carpal.identity import Identity, Role, identity_uri
 from carpal.ids import check_id, check_name
 from carpal.proof import SECRET_BYTES
 from carpal.status import Reason
-from vault.store import Store
-from vault.store_rows import TokenRow
+from vault.store.rows import TokenRow
+from vault.store.store import Store
 
 TTL_DEFAULT = timedelta(hours=1)
 TTL_MIN = timedelta(minutes=1)

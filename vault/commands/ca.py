@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from carpal.cli import extra
-from vault.cli_options import opens_seal, vault_files
+from vault.commands.options import opens_seal, vault_files
 
 _TURN = 10.0
 """Seconds to wait for a process that writes its identity."""
@@ -26,9 +26,10 @@ def status(
     """Say which authority signs, which are trusted, and who has yet to renew."""
     with extra("vault"):
         from carpal.proof import ca_pin
-        from vault import ca, rollover
         from vault.app import now
-        from vault.authorities import Phase
+        from vault.authority import ca
+        from vault.authority.authorities import Phase
+        from vault.commands import rollover
         from vault.opened import opened
 
     files = vault_files(state_dir, passphrase_file, seal_fd)
@@ -73,8 +74,8 @@ def status(
 def prepare(state_dir: Path | None, passphrase_file: Path | None, seal_fd: int | None) -> None:
     """Make the next authority, and have it trusted beside the one that signs."""
     with extra("vault"):
-        from vault import rollover
         from vault.app import now
+        from vault.commands import rollover
 
     files = vault_files(state_dir, passphrase_file, seal_fd)
     rollover.prepare(files, now)
@@ -89,7 +90,7 @@ def prepare(state_dir: Path | None, passphrase_file: Path | None, seal_fd: int |
 def switch(state_dir: Path | None, passphrase_file: Path | None, seal_fd: int | None) -> None:
     """Have the next authority sign; what the one before signed is still good."""
     with extra("vault"):
-        from vault import rollover
+        from vault.commands import rollover
 
     rollover.switch(vault_files(state_dir, passphrase_file, seal_fd))
     click.echo("switched: everyone gets a certificate of it at the next renewal, within a day")
@@ -115,9 +116,10 @@ def retire(
     """
     with extra("vault"):
         from carpal.tls import write_file
-        from vault import rollover, setup
+        from vault import setup
         from vault.app import now
-        from vault.authorities import Phase
+        from vault.authority.authorities import Phase
+        from vault.commands import rollover
         from vault.opened import opened
 
     files = vault_files(state_dir, passphrase_file, seal_fd)
@@ -138,7 +140,7 @@ def retire(
 
 
 def _say_cut_off(uris: list[str]) -> None:
-    from vault.rollover import way_back
+    from vault.commands.rollover import way_back
 
     for uri in uris:
         click.echo(f"  {uri} is cut off, and renews no more. to let it in: {way_back(uri)}")

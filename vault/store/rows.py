@@ -33,7 +33,7 @@ class CertificateRow:
     expires: int
     chain: bytes = field(repr=False)
     authority: str = ""
-    """Which CA signed it: its `vault.ca.key_id`. Empty if that was not noted yet."""
+    """Which CA signed it: its `vault.authority.ca.key_id`. Empty if that was not noted yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,13 @@ from carpal.identity import Role
 from carpal.revocations import is_server
 from carpal.status import Reason
 from carpal.tls import new_key, write_file
-from vault import authority_keys, ca
 from vault.audit.audit import Record
-from vault.authorities import Authorities, Phase
+from vault.authority import authority_keys, ca
+from vault.authority.authorities import Authorities, Phase
+from vault.authority.signing import RENEW_GRACE
 from vault.files import RETIRING, VaultFiles, read_certificate
 from vault.opened import Opened, local_actor, opened
-from vault.signing import RENEW_GRACE
-from vault.store import Store
+from vault.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)

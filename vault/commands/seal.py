@@ -15,7 +15,7 @@ from carpal.operator.connection import (
     operator_options,
     vault_option,
 )
-from vault.cli_options import opens_seal, passphrase_option, vault_files
+from vault.commands.options import opens_seal, passphrase_option, vault_files
 
 if TYPE_CHECKING:
     from carpal.v1 import vault_pb2
@@ -124,8 +124,8 @@ def migrate(
 ) -> None:
     """Seal a vault from before there was a seal. Stop it first; run again after a crash."""
     with extra("vault"):
+        from vault.commands.seal_choice import chosen
         from vault.migrate import migrate as run
-        from vault.seal_choice import chosen
 
     files = vault_files(state_dir, passphrase_file, seal_fd)
     kind, settings = chosen(files, seal, seal_key, seal_settings)
@@ -147,7 +147,7 @@ def rotate_keys(state_dir: Path | None, passphrase_file: Path | None, seal_fd: i
     Also while the vault runs. It does so by itself, every 90 days.
     """
     with extra("vault"):
-        from vault.resealing import rotate
+        from vault.commands.resealing import rotate
 
     term, left = rotate(vault_files(state_dir, passphrase_file, seal_fd))
     click.echo(f"rotated: term {term} wraps now")
@@ -176,9 +176,9 @@ def reseal(
 ) -> None:
     """Give the vault another seal, or another key of the same kind. Stop it first."""
     with extra("vault"):
+        from vault.commands.resealing import reseal as run
+        from vault.commands.seal_choice import chosen
         from vault.handed_in import handed_in
-        from vault.resealing import reseal as run
-        from vault.seal_choice import chosen
 
     files = vault_files(state_dir, passphrase_file, seal_fd)
     kind, settings = chosen(files, seal, seal_key, seal_settings)

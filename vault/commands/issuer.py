@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from carpal.cli import extra
-from vault.cli_options import opens_seal, vault_files
+from vault.commands.options import opens_seal, vault_files
 
 
 @click.group("issuer")
@@ -21,7 +21,7 @@ def init(
 ) -> None:
     """Make the issuer, once. URL is where its documents will be: https, and never another."""
     with extra("vault"):
-        from vault import issuing
+        from vault.commands import issuing
 
     keys = issuing.make(vault_files(state_dir, passphrase_file, seal_fd), url)
     click.echo(f"the issuer is {keys.url}; {keys.signing.id} signs, {keys.next.id} is next")
@@ -36,7 +36,7 @@ def export(
 ) -> None:
     """Write the public keys and the discovery document, to be hosted at the issuer's URL."""
     with extra("vault"):
-        from vault import issuing
+        from vault.commands import issuing
 
     for path in issuing.export(vault_files(state_dir, passphrase_file, seal_fd), out):
         click.echo(f"wrote {path}")
@@ -56,7 +56,7 @@ def rotate(
     Refused until 24 hours after the next key was first exported: servers keep documents.
     """
     with extra("vault"):
-        from vault import issuing
+        from vault.commands import issuing
 
     files = vault_files(state_dir, passphrase_file, seal_fd)
     keys = issuing.rotate(files, at_once=at_once)

@@ -6,9 +6,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from carpal.errors import refuse
 from carpal.status import Reason
-from vault.ca import Authority, key_id
+from vault.authority.ca import Authority, key_id
 from vault.database import RESTORE
-from vault.safe import Safe
+from vault.safe.safe import Safe
 from vault.seal.envelope import Place, policy_hash
 
 _KIND = "ca"

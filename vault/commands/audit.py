@@ -15,7 +15,7 @@ from carpal.operator.connection import (
     operator_options,
     vault_option,
 )
-from vault.cli_options import opens_seal, vault_files
+from vault.commands.options import opens_seal, vault_files
 
 if TYPE_CHECKING:
     from carpal.v1 import vault_pb2

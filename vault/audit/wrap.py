@@ -8,7 +8,7 @@ import os
 from carpal.errors import refuse
 from carpal.status import Reason
 from vault.database import RESTORE
-from vault.safe import Safe
+from vault.safe.safe import Safe
 from vault.seal.envelope import NONCE_SIZE, NotSealedSo, Place, bound, policy_hash, seal, unseal
 
 _USE = policy_hash(b"audit")

@@ -2,12 +2,12 @@
 
 import hmac
 
-from vault.safe_marks import MODULUS, mark_key, mark_of
-from vault.safe_seal import place_seal
+from vault.safe.marks import MODULUS, mark_key, mark_of
+from vault.safe.rows import SealedRows
+from vault.safe.seal import place_seal
 from vault.seal.envelope import NotSealedSo, Place
 from vault.seal.keyring import Keyring, new_term, wrap_term
 from vault.seal.seals import SealRow
-from vault.sealed_rows import SealedRows
 
 
 class Terms(SealedRows):

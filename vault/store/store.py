@@ -15,9 +15,9 @@ from typing import Any
 
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
-from vault.safe import Safe
+from vault.safe.safe import Safe
 from vault.seal.envelope import Place, policy_hash
-from vault.store_rows import CertificateRow, RevocationRow, TokenRow
+from vault.store.rows import CertificateRow, RevocationRow, TokenRow
 
 _log = logging.getLogger(__name__)
 

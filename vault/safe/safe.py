@@ -2,19 +2,19 @@
 
 A value is bound to its place, generation and policy (`vault.seal.envelope`), so that none opens
 in another's stead. That does not show an older row, or a row that is missing: for that there are
-marks (`vault.safe_marks`). Nothing here is cached but the keys. Calls must not overlap.
+marks (`vault.safe.marks`). Nothing here is cached but the keys. Calls must not overlap.
 """
 
 import hmac
 
 from carpal.errors import CarpalError, refuse
 from carpal.status import Reason
-from vault.anchor import Mark
-from vault.safe_marks import MODULUS, manifest_of
-from vault.safe_terms import Terms
+from vault.safe.anchor import Mark
+from vault.safe.marks import MODULUS, manifest_of
+from vault.safe.rows import AT_PLACE, key_of
+from vault.safe.terms import Terms
 from vault.seal.envelope import NotSealedSo, Place
 from vault.seal.keyring import Sealed
-from vault.sealed_rows import AT_PLACE, key_of
 
 
 class Safe(Terms):

@@ -19,8 +19,8 @@ from carpal.operator.connection import (
     vault_option,
 )
 from carpal.status import Reason
-from vault.cli_oauth import OPTIONS, consented, oauth_options
-from vault.cli_secrets import lies_at, lies_elsewhere, read_file, read_secrets
+from vault.commands.oauth import OPTIONS, consented, oauth_options
+from vault.commands.secrets import lies_at, lies_elsewhere, read_file, read_secrets
 
 if TYPE_CHECKING:
     from carpal.v1 import vault_pb2

@@ -1,0 +1,1 @@
+"""The store: tokens, certificates that were issued, and what is revoked."""
