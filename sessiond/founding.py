@@ -1,12 +1,16 @@
-"""The agent that a session was made with, as an operator said it. Pure.
+"""What a session was made with, and for whom, as an operator said it. Pure.
 
 A brain writes most of a log, and may make sessions too. What it wrote is its own word, and proves
 nothing about itself to others; so only an operator's first event counts.
 """
 
+from typing import NamedTuple
+
 import msgspec
 
+from carpal.errors import CarpalError
 from carpal.identity import Role
+from carpal.users import check_user
 from sessiond.rows import EventRow
 
 NAME_MAX = 128
@@ -19,17 +23,36 @@ class _Agent(msgspec.Struct):
 
 class _Made(msgspec.Struct):
     agent: _Agent = msgspec.field(default_factory=_Agent)
+    user: str = ""
 
 
-def founding_agent(first: EventRow) -> str:
-    """The agent's name in a log's first event; empty when no operator's event says one."""
+class Founding(NamedTuple):
+    """What a log's first event says."""
+
+    agent: str = ""
+    """The agent's name."""
+    user: str = ""
+    """The end user whose credentials the session may use: fixed by that event, for good."""
+
+
+def founding(first: EventRow) -> Founding:
+    """Of a log's first event; empty of what no operator's event says."""
     if first.position != 1 or first.type != "session.updated" or not _operators(first.source):
-        return ""
+        return Founding()
     try:
-        name = msgspec.json.decode(first.data, type=_Made).agent.name
+        made = msgspec.json.decode(first.data, type=_Made)
     except (msgspec.DecodeError, msgspec.ValidationError):  # erased, or not an agent's
+        return Founding()
+    name = made.agent.name
+    agent = name if name.isprintable() and len(name) <= NAME_MAX else ""
+    return Founding(agent, _user(made.user))
+
+
+def _user(said: str) -> str:
+    try:
+        return check_user(said, "user") if said else ""
+    except CarpalError:
         return ""
-    return name if name.isprintable() and len(name) <= NAME_MAX else ""
 
 
 def _operators(source: str) -> bool:

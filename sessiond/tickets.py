@@ -11,7 +11,10 @@ from carpal.signed import sign
 from carpal.tls import IdentityFiles
 from carpal.v1 import types_pb2
 from sessiond import wire
+from sessiond.founding import Founding
 from sessiond.rows import LeaseRow
+
+NOBODYS = Founding()
 
 
 class Tickets:
@@ -20,7 +23,7 @@ class Tickets:
     def __init__(self, files: IdentityFiles) -> None:
         self._own = Newest(files)
 
-    def sign(self, lease: LeaseRow, wall: int, agent: str = "") -> types_pb2.SignedBytes:
+    def sign(self, lease: LeaseRow, wall: int, made: Founding = NOBODYS) -> types_pb2.SignedBytes:
         """A serialized LeaseTicket that is good for the lease's first term, from `wall` on.
 
         Renewing a lease does not renew its ticket: whoever takes tickets
@@ -32,7 +35,8 @@ class Tickets:
             holder=lease.holder,
             workspace=lease.workspace,
             expires=wire.timestamp(wall + lease.term),
-            agent=agent,
+            agent=made.agent,
+            user=made.user,
         )
         return self._sign(ticket)
 

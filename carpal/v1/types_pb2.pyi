@@ -444,12 +444,15 @@ class LeaseTicket(_message.Message):
     WORKSPACE_FIELD_NUMBER: _builtins.int
     EXPIRES_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
     resource: _builtins.str
     epoch: _builtins.int
     holder: _builtins.str
     workspace: _builtins.str
     agent: _builtins.str
     """Of a session: the name of the agent that an operator made it with; empty when a brain made it."""
+    user: _builtins.str
+    """Of a session: the end user that an operator made it for; empty when none was said."""
     @_builtins.property
     def expires(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -461,10 +464,11 @@ class LeaseTicket(_message.Message):
         workspace: _builtins.str = ...,
         expires: _timestamp_pb2.Timestamp | None = ...,
         agent: _builtins.str = ...,
+        user: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expires", b"expires"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "epoch", b"epoch", "expires", b"expires", "holder", b"holder", "resource", b"resource", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "epoch", b"epoch", "expires", b"expires", "holder", b"holder", "resource", b"resource", "user", b"user", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,7 +10,7 @@ from carpal.v1 import session_pb2 as pb
 from carpal.v1 import types_pb2
 from carpal.v1.session_pb2_grpc import SessionServicer
 from sessiond import wire
-from sessiond.founding import founding_agent
+from sessiond.founding import Founding, founding
 from sessiond.lane import Lane
 from sessiond.parts import Parts
 from sessiond.rows import EventRow, LeaseRow, Needs, SessionRow, SliceQuery
@@ -70,13 +70,13 @@ class LeaseService(SessionServicer):
         response = pb.AcquireLeaseResponse(
             lease=wire.lease_info(held.lease, self._parts.clock.steady())
         )
-        agent = ""
+        made = Founding()
         wall = self._parts.clock.wall()
         if held.session is not None:
             response.session.CopyFrom(self._info(held.session, held.lease))
             after = request.events_after if request.HasField("events_after") else None
-            agent = await self._tell_log(held.session, after, response)
-        response.ticket.CopyFrom(self._tickets.sign(held.lease, wall, agent))
+            made = await self._tell_log(held.session, after, response)
+        response.ticket.CopyFrom(self._tickets.sign(held.lease, wall, made))
         return response
 
     async def RenewLease(
@@ -165,10 +165,10 @@ class LeaseService(SessionServicer):
 
     async def _tell_log(
         self, session: SessionRow, above: int | None, response: pb.AcquireLeaseResponse
-    ) -> str:
+    ) -> Founding:
         """What the log has above a position, up to the session's head, if that is little.
 
-        Nothing of it without a position. Gives the agent, which its first event says.
+        Nothing of it without a position. Gives what its first event says.
         """
         after = above or 0
         few = above is not None and after <= session.head <= after + FIRST_EVENTS
@@ -179,23 +179,23 @@ class LeaseService(SessionServicer):
             max_bytes=FIRST_BYTES,
         )
 
-        def read(reader: Reader) -> tuple[list[EventRow] | None, int, str]:
+        def read(reader: Reader) -> tuple[list[EventRow] | None, int, Founding]:
             with reader.snapshot():
                 there = reader.session(session.session_id)
                 if there is None:  # the lease is over by now, and it was deleted
-                    return None, 0, ""
+                    return None, 0, Founding()
                 found = reader.slice(there[0], query) if few else None
                 redacted = 0 if above is None else reader.redacted(there[0], session.head)
                 has_first = found is not None and after == 0
                 first = found if has_first else reader.slice(there[0], _FIRST)
-            agent = founding_agent(first.events[0]) if first and first.events else ""
-            return None if found is None or found.more else found.events, redacted, agent
+            made = founding(first.events[0]) if first and first.events else Founding()
+            return None if found is None or found.more else found.events, redacted, made
 
-        events, response.redacted, agent = await self._parts.readers.run(read)
+        events, response.redacted, made = await self._parts.readers.run(read)
         if events is not None and sum(len(event.data) for event in events) <= FIRST_BYTES:
             response.events_whole = True
             response.events.extend([wire.event(event) for event in events])
-        return agent
+        return made
 
     def _info(self, session: SessionRow, lease: LeaseRow | None) -> types_pb2.SessionInfo:
         return wire.session_info(session, lease, steady=self._parts.clock.steady())

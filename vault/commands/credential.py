@@ -67,6 +67,9 @@ def credential_command() -> None:
     "--policy", "policy_file", type=click.Path(path_type=Path), metavar="FILE",
     help="The whole policy as JSON, instead of the options above.",
 )  # fmt: skip
+@click.option(
+    "--user", metavar="ID", help="The end user whose it is: of use to sessions for them alone."
+)
 @oauth_options
 @_secret_option
 @_from_option
@@ -89,6 +92,7 @@ def add(
     vault_id: str,
     display_name: str,
     as_json: bool,
+    user: str | None,
     oauth: str | None,
     **consent: Any,
 ) -> None:
@@ -122,6 +126,10 @@ def add(
     if oauth is not None:
         made = consented(oauth, read_secrets(secrets, "") if secrets else {}, consent)
         kind, policy, held = "mcp_oauth", made.policy, made.secrets
+    if user is not None:
+        if policy_file is not None:
+            raise invalid("--user", 'goes without --policy: say "owner" in it')
+        policy["owner"] = user
     said = json.dumps(policy).encode() if policy_file is None else read_file(policy_file)
     if oauth is None:
         held = read_secrets(secrets, kind) if secrets or not lies_elsewhere(said) else {}
@@ -252,7 +260,8 @@ def _show(credentials: "list[vault_pb2.CredentialInfo]", as_json: bool) -> None:
             click.echo(json.dumps(facts))
             continue
         what = policy.get("mcp_server_url") or policy.get("secret_name")
+        whose = f"  of user {policy['owner']}" if "owner" in policy else ""
         click.echo(
             f"{each.vault_id}/{each.credential_id}  {each.kind}  {what}  "
-            f"generation {each.generation}  {each.state}"
+            f"generation {each.generation}  {each.state}{whose}"
         )

@@ -67,7 +67,8 @@ class CredentialDesk:
                 raise refuse(
                     Reason.ID_REUSED, f"credential {credential_id!r} exists with other content"
                 )
-            beside = [each for each in self.rows.all(workspace, vault_id) if not each.archived]
+            all_rows = self.rows.all(workspace, vault_id)
+            beside = [e for e in all_rows if e.archived is None and e.owner == row.owner]
             if len(beside) >= PER_VAULT:
                 raise invalid("vault_id", f"the vault {vault_id!r} has {PER_VAULT} already")
             if (what.key, row.unique) in {(kind_of(e.kind).key, e.unique) for e in beside}:

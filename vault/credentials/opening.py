@@ -118,7 +118,7 @@ class Opener:
         key = fingerprint_key(self._rows.safe)
         value = None if found is None else Secret(found, key)
         others = [Secret(each) for each in held.values()]
-        for beside in self._rows.whole(row.key.workspace, row.key.vault_id):
+        for beside in self._rows.whole(row.key.workspace, row.key.vault_id, row.owner):
             if beside.archived is None and beside.key != row.key:
                 try:
                     others += [Secret(each) for each in self._rows.secrets(beside).values()]

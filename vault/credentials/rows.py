@@ -25,6 +25,12 @@ _COLUMNS = (
     "workspace, vault_id, credential_id, display_name, kind, policy, generation, state, archived"
 )
 
+_TEXT = "CAST(policy AS TEXT)"
+_OWNER = (
+    f"CASE WHEN json_valid({_TEXT}) THEN COALESCE(json_extract({_TEXT}, '$.owner'), '') ELSE '' END"
+)
+"""Looked at in the database: one vault may have those of very many users."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -44,6 +50,11 @@ class Row:
     def unique(self) -> str:
         """What is unique in its vault: a server's URL, or a name."""
         return str(self.policy[kind_of(self.kind).key])
+
+    @property
+    def owner(self) -> str:
+        """The end user whose it is; empty of one that sessions share."""
+        return str(self.policy.get("owner", ""))
 
     @property
     def bound(self) -> bytes:
@@ -90,13 +101,17 @@ class Rows:
         )
         return [_row(row) for row in self._db.execute(query, (workspace, vault_id, vault_id))]
 
-    def whole(self, workspace: str, vault_id: str) -> list[Row]:
-        """As `all`, of one vault and without those that are damaged: they harm no other."""
-        query = f"SELECT {_COLUMNS} FROM credentials WHERE workspace = ? AND vault_id = ? "  # noqa: S608
+    def whole(self, workspace: str, vault_id: str, owner: str = "") -> list[Row]:
+        """As `all`, of one vault: those that are shared, and this owner's.
+
+        Without those that are damaged: they harm no other.
+        """
+        query = (
+            f"SELECT {_COLUMNS} FROM credentials WHERE workspace = ? AND vault_id = ? "  # noqa: S608
+            f"AND {_OWNER} IN ('', ?) ORDER BY created, credential_id"
+        )
         found = []
-        for row in self._db.execute(
-            f"{query} ORDER BY created, credential_id", (workspace, vault_id)
-        ):
+        for row in self._db.execute(query, (workspace, vault_id, owner)):
             try:
                 found.append(_row(row))
             except CarpalError as error:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from carpal.errors import CarpalError, invalid
+from carpal.users import check_user
 from vault.credentials.references import references, sources_of
 from vault.guard.addresses import private_network
 from vault.guard.errors import BadTarget
@@ -119,7 +120,17 @@ def _server(given: Mapping[str, Any], before: Policy | None, *more: str) -> Poli
 
 
 def _static_bearer(given: Mapping[str, Any], before: Policy | None) -> Policy:
-    return {**_server(given, before, "sources"), **sources_of(given, before, ("token",))}
+    told = {**_server(given, before, "sources", "owner"), **_owner(given, before)}
+    return {**told, **sources_of(given, before, ("token",))}
+
+
+def _owner(given: Mapping[str, Any], before: Policy | None) -> Policy:
+    """The end user whose it is, and nobody else's for good; nothing of one that is shared."""
+    owner = _kept(given, before, "owner")
+    if owner is not None:
+        check_user(owner if isinstance(owner, str) else "", "policy.owner")
+    _same(before, "owner", owner)
+    return {} if owner is None else {"owner": owner}
 
 
 def _agent_identity(given: Mapping[str, Any], before: Policy | None) -> Policy:
@@ -127,7 +138,8 @@ def _agent_identity(given: Mapping[str, Any], before: Policy | None) -> Policy:
 
 
 def _mcp_oauth(given: Mapping[str, Any], before: Policy | None) -> Policy:
-    policy = _server(given, before, "expires_at", "refresh")
+    policy = _server(given, before, "expires_at", "refresh", "owner")
+    policy |= _owner(given, before)
     expires = given.get("expires_at", (before or {}).get("expires_at"))
     if expires is not None and (isinstance(expires, bool) or not isinstance(expires, int | float)):
         raise invalid("policy.expires_at", "must be seconds since 1970, or null")

@@ -41,6 +41,11 @@ class Granted(Protocol):
         ...
 
     @property
+    def user(self) -> str:
+        """The end user that the session is for, by sessiond's word; empty when it has none."""
+        ...
+
+    @property
     def credentials(self) -> Sequence[str]:
         """Ids; the first that fits is used."""
         ...
@@ -99,11 +104,16 @@ class Uses:
         CREDENTIAL_NOT_FOUND is of a grant whose credential is archived by now; where a grant has
         none for this server, and never had, nothing is added to the request. Nor where its vaults
         have none for it now.
+
+        CREDENTIAL_NEEDS_CONSENT is of a server that is used in a user's name, and the session's
+        user has no credential for it, or one that is no good any more.
         """
         target = Target.parse(policy.url)
-        row: Row | None = await self._do(lambda: self._chosen(grant, policy.url))
+        row: Row | None = await self._do(lambda: self._chosen(grant, policy))
         told = {"host": target.host, "port": target.port, **facts}
         told["workspace"] = grant.workspace
+        if policy.per_user:
+            told["user"] = grant.user
         if row is not None:
             told |= about(row)
         action, actor = str(told.pop("action")), str(told.pop("actor"))
@@ -137,20 +147,29 @@ class Uses:
         ) as record:
             await self._opener.open(row, record)
 
-    def _chosen(self, grant: Granted, url: str) -> Row | None:
-        wanted, gone = url_form(url, "url"), ""
+    def _chosen(self, grant: Granted, policy: ServerPolicy) -> Row | None:
+        wanted, gone = url_form(policy.url, "url"), ""
+        owner = grant.user if policy.per_user else ""
+        if policy.per_user and not owner:
+            raise refuse(
+                Reason.CREDENTIAL_NOT_FOUND, "the session is for no user whose credential it were"
+            )
         for each in grant.credentials:
             row = self._rows.find(grant.workspace, each)
             if row is None or row.archived is not None:
                 if row is None or row.unique == wanted:
                     gone = each
                 continue
-            if row.kind in OF_SERVERS and row.unique == wanted:
+            if _fits(row, wanted, owner):
                 return row
         for vault_id in grant.vaults:
-            for row in self._rows.whole(grant.workspace, vault_id):
-                if row.archived is None and row.kind in OF_SERVERS and row.unique == wanted:
+            for row in self._rows.whole(grant.workspace, vault_id, owner):
+                if row.archived is None and _fits(row, wanted, owner):
                     return row
+        if owner:
+            raise refuse(
+                Reason.CREDENTIAL_NEEDS_CONSENT, "the session's user has no credential for it"
+            )
         if gone:
             raise refuse(Reason.CREDENTIAL_NOT_FOUND, f"the credential {gone!r} is no more")
         return None
@@ -179,6 +198,10 @@ class Uses:
         if row.kind != "mcp_oauth" or self._refresher is None:
             return False
         return await self._refresher.refused(row.key, row.generation)
+
+
+def _fits(row: Row, url: str, owner: str) -> bool:
+    return row.kind in OF_SERVERS and (row.unique, row.owner) == (url, owner)
 
 
 async def _never() -> bool:

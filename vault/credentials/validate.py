@@ -49,6 +49,7 @@ class _Alone:
     vaults: tuple[str, ...] = ()
     session: str = ""
     agent: str = ""
+    user: str = ""
 
 
 async def validated(row: Row, actor: str, uses: Uses, guard: Guard) -> Verdict:
@@ -67,8 +68,8 @@ async def _found(row: Row, actor: str, uses: Uses, guard: Guard, *, last: bool =
         if url is None:
             await uses.tried(row, action=action, actor=actor)
             return Verdict("unknown", "reach", "nothing says how a variable is tried")
-        policy = ServerPolicy(name="validate", url=url, allow=("*",))
-        alone = _Alone(row.key.workspace, (row.key.id,))
+        policy = ServerPolicy(name="validate", url=url, allow=("*",), per_user=bool(row.owner))
+        alone = _Alone(row.key.workspace, (row.key.id,), user=row.owner)
         async with uses.use(alone, policy, action=action, actor=actor) as use:
             verdict = await _asked(Upstream(guard, policy, None), use)
             if verdict.step == "authenticate" and not last and await use.refused():

@@ -45,6 +45,8 @@ class Terms:
     """The session's, as its ticket says: who drives has no say in it."""
     vaults: tuple[str, ...] = ()
     """Whose credentials it may use too, as each is at the time."""
+    user: str = ""
+    """The end user that the session is for, as its ticket says."""
 
 
 @dataclass(slots=True, eq=False)
@@ -80,6 +82,11 @@ class Grant:
     def agent(self) -> str:
         """The session's, as sessiond said."""
         return self.terms.agent
+
+    @property
+    def user(self) -> str:
+        """Whose credentials it may use of servers that are used in a user's name."""
+        return self.terms.user
 
     @property
     def credentials(self) -> tuple[str, ...]:

@@ -126,6 +126,7 @@ def _terms(request: pb.GrantSessionRequest, who: Identity, drives: Driver) -> Te
         epoch=drives.epoch if audience == OF_BRAINS else 0,
         agent=drives.agent,
         vaults=tuple(request.vault_ids),
+        user=drives.user,
     )
 
 

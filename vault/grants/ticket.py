@@ -27,6 +27,8 @@ class Driver:
     """Whether the ticket is within its time. One that is not proves nothing of now."""
     agent: str = ""
     """The session's; empty when no operator named one."""
+    user: str = ""
+    """The end user that an operator made the session for."""
 
 
 def driver(
@@ -48,7 +50,7 @@ def driver(
     if not told.resource.startswith(_KIND) or not session or not told.workspace:
         raise refused("it is of no session")
     fresh = told.expires.ToDatetime(now.tzinfo) > now
-    return Driver(session, told.workspace, told.epoch, who.uri, fresh, told.agent)
+    return Driver(session, told.workspace, told.epoch, who.uri, fresh, told.agent, told.user)
 
 
 def refused(why: str) -> CarpalError:

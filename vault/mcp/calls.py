@@ -131,9 +131,15 @@ class Calls:
         try:
             found = await self._used(asking, called)
         except BaseException as error:
+            lacking = isinstance(error, Refusal) and error.why is Why.CONSENT_REQUIRED
+            if lacking and sending is None:
+                # What is said to be unsent was never sent, by an earlier driver either.
+                await self._journal.unsent(asking.grant.session, asking.ask.call)
+            elif lacking:
+                error = Refusal(Why.AUTHENTICATION_FAILED, "401")
             if sending is not None:
                 settle(sending, error)
-            raise
+            raise error from None
         assert sending is not None
         if "inputRequests" in found:
             sending.settled("asked")
@@ -157,19 +163,29 @@ class Calls:
 
     async def _used(self, asking: Asking, work: Callable[[Use, Upstream], Awaitable[T]]) -> T:
         """Do `work` with the credential; once more if the server took none of it, and it may."""
+        try:
+            return await self._used_by(asking, work)
+        except Refusal as refusal:
+            if refusal.why is Why.CONSENT_REQUIRED:
+                facts = {**_about(asking), "user": asking.grant.user}
+                self._audit.denied(_action(asking), refusal.why.name, **facts)
+            raise
+
+    async def _used_by(self, asking: Asking, work: Callable[[Use, Upstream], Awaitable[T]]) -> T:
         grant, policy = asking.grant, asking.policy
         async with self._slots.held(grant.session, policy.url, policy.concurrency):
             for last in (False, True):
-                with in_words_of_ours():
+                with in_words_of_ours(grant.user if policy.per_user else ""):
                     async with self._credentials.use(
                         grant, policy, action=_action(asking), **_about(asking)
                     ) as use:
                         with outcome(use):
+                            upstream = self._upstream(grant, policy, use)
                             try:
-                                return await work(use, self._upstream(grant, policy, use))
+                                return await work(use, upstream)
                             except Unauthorized:
                                 if last or not await use.refused():
-                                    raise Refusal(Why.AUTHENTICATION_FAILED, "401") from None
+                                    raise _unauthorized(grant, policy, upstream) from None
                         use.outcome("refused")
             raise AssertionError  # the second turn returns or raises
 
@@ -250,6 +266,17 @@ class Calls:
     def _refused(self, asking: Asking, why: Why) -> Refusal:
         self._audit.denied(_action(asking), why.name, **_about(asking))
         return Refusal(why)
+
+
+def _unauthorized(grant: Grant, policy: ServerPolicy, upstream: Upstream) -> Refusal:
+    """A server took no credential. A user has to give another of theirs.
+
+    The next call looks at the tools first, and so is not written down before it is taken.
+    """
+    if not policy.per_user:
+        return Refusal(Why.AUTHENTICATION_FAILED, "401")
+    upstream.listing = None
+    return Refusal(Why.CONSENT_REQUIRED, "401", user=grant.user)
 
 
 def _action(asking: Asking) -> str:

@@ -22,8 +22,8 @@ def settle(sending: Sending, error: BaseException) -> None:
 
 
 @contextlib.contextmanager
-def in_words_of_ours() -> Any:
-    """What goes wrong beneath, as a refusal."""
+def in_words_of_ours(user: str = "") -> Any:
+    """What goes wrong beneath, as a refusal; `user`: whose credential it is, where it is one's."""
     try:
         yield
     except GuardError as error:
@@ -31,6 +31,8 @@ def in_words_of_ours() -> Any:
     except headers.Unsendable as error:
         raise Refusal(Why.NOT_SENDABLE, str(error)) from None
     except CarpalError as error:
+        if user and error.reason is Reason.CREDENTIAL_NEEDS_CONSENT:
+            raise Refusal(Why.CONSENT_REQUIRED, error.name, user=user) from None
         unwritten = error.reason in (Reason.AUDIT_NOT_WRITTEN, Reason.STORE_FULL)
         why = Why.UNAVAILABLE if unwritten else Why.CREDENTIAL_UNAVAILABLE
         raise Refusal(why, error.name, credential=error.name) from None

@@ -47,6 +47,16 @@ class Journal:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
+    async def unsent(self, session: str, call: str) -> None:
+        """Raises CALL_SENT, with what is known of it, of a call that was sent in any turn."""
+
+        def look(database: Database) -> list[tuple[str | None]]:
+            query = "SELECT outcome FROM mcp_calls WHERE session=? AND call=? ORDER BY round DESC"
+            return list(database.execute(query, (session, call)))
+
+        if found := await self._ledger.write(session, look):
+            raise Refusal(Why.CALL_SENT, outcome=str(found[0][0] or UNKNOWN))
+
     async def sending(self, session: str, call: str, server: str, turn: int = 0) -> Sending:
         """It is sent after this. Raises CALL_SENT, with the outcome that is known of it."""
         mark = secrets.token_hex(8)

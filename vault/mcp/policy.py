@@ -44,6 +44,8 @@ class ServerPolicy:
     """Of a tool that the server describes otherwise than when the session first saw it."""
     resources: bool = False
     prompts: bool = False
+    per_user: bool = False
+    """Whether the credential is one of the session's end user, and never another."""
     elicitation: bool = False
     """Whether the server may ask a person something, through the session."""
     result_bytes: int = 10 * 1024 * 1024
@@ -72,7 +74,7 @@ def server_policy(name: str, value: Any) -> ServerPolicy:
     kinds: dict[str, Any] = {
         "url": str,
         **dict.fromkeys(("allow", "ask", "deny"), list),
-        **dict.fromkeys(("resources", "prompts", "elicitation"), bool),
+        **dict.fromkeys(("resources", "prompts", "elicitation", "per_user"), bool),
         "changed": str,
         "result_bytes": int,
         "concurrency": int,

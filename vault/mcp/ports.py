@@ -32,6 +32,11 @@ class Grant(Protocol):
         ...
 
     @property
+    def user(self) -> str:
+        """The end user that the session is for, by sessiond's word; empty when it has none."""
+        ...
+
+    @property
     def credentials(self) -> Sequence[str]:
         """Ids, in order: the first that fits a server is used with it."""
         ...

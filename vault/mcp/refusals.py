@@ -32,6 +32,7 @@ class Why(Enum):
     INPUT_REFUSED = -32033, 200, "the server asked for what it may not have"
     GRANT_ENDED = -32034, 401, "the grant has ended"
     NOT_SENDABLE = -32035, 200, "the arguments cannot be sent to this server"
+    CONSENT_REQUIRED = -32037, 200, "the user must consent first; nothing was sent"
     UNAVAILABLE = -32036, 503, "the vault cannot write down what it does: nothing was sent"
 
     @property

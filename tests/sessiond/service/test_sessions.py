@@ -192,6 +192,41 @@ async def agent_told(sessions: Serving, session_id: str, above: int | None = Non
     return str(types_pb2.LeaseTicket.FromString(held.ticket.payload).agent)
 
 
+async def user_told(sessions: Serving, session_id: str) -> str:
+    """The end user that the ticket of a session's lease says."""
+    held = await sessions.lease(session_id)
+    return str(types_pb2.LeaseTicket.FromString(held.ticket.payload).user)
+
+
+async def test_a_ticket_says_the_user_that_an_operator_made_the_session_for_and_no_later_word(
+    sessions: Serving,
+) -> None:
+    ada, brain = await sessions.operator(), await sessions.brain()
+    alice = b'{"agent":{"name":"fixer"},"hands":{},"user":"alice@a.test"}'
+    for session_id, data in (
+        ("sesn_1", alice),
+        ("sesn_2", b'{"agent":{"name":"fixer"}}'),
+        ("sesn_3", b'{"user":"two words"}'),
+    ):
+        first = event(f"{session_id}-1", "session.updated", data)
+        await ask(
+            ada, "CreateSession", pb.CreateSessionRequest(session_id=session_id, events=[first])
+        )
+    its_own = event("sesn_4-1", "session.updated", alice)
+    await ask(
+        brain,
+        "CreateSession",
+        pb.CreateSessionRequest(session_id="sesn_4", workspace="default", events=[its_own]),
+    )
+    for session_id in ("sesn_1", "sesn_2"):
+        later = pb.UpdateSessionRequest(
+            session_id=session_id, event_id=f"{session_id}-2", data=b'{"user":"bob"}'
+        )
+        await ask(ada, "UpdateSession", later)
+    told = [await user_told(sessions, f"sesn_{number}") for number in (1, 2, 3, 4)]
+    assert told == ["alice@a.test", "", "", ""]
+
+
 async def test_a_ticket_says_the_agent_that_an_operator_made_the_session_with(
     sessions: Serving,
 ) -> None:

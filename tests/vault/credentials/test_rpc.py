@@ -62,6 +62,7 @@ class Granted:
     vaults: tuple[str, ...] = ()
     session: str = "s1"
     agent: str = ""
+    user: str = ""
 
 
 async def used(

@@ -49,10 +49,11 @@ class Vault:
         age: float = 0.0,
         signer: IdentityFiles | None = None,
         session: str = "s1",
+        user: str = "",
     ) -> types_pb2.SignedBytes:
         told = types_pb2.LeaseTicket(
             resource=f"session/{session}", epoch=epoch, holder=self.who(brain).uri,
-            workspace="default",
+            workspace="default", user=user,
         )  # fmt: skip
         told.expires.FromDatetime(datetime.now(UTC) + timedelta(seconds=10 - age))
         own = (signer or self.domain.identity(Role.SESSIOND, "sessiond")).load()

@@ -59,6 +59,7 @@ class AGrant:
     audience: str = "mcp"
     workspace: str = "default"
     agent: str = ""
+    user: str = ""
     credentials: tuple[str, ...] = ()
     vaults: tuple[str, ...] = ()
     revoked: asyncio.Event = field(default_factory=asyncio.Event)

@@ -38,6 +38,7 @@ class Granted:
     vaults: tuple[str, ...] = ()
     session = "s1"
     agent = ""
+    user = ""
 
 
 class Vault:
