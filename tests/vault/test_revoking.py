@@ -1,7 +1,8 @@
 """What is revoked stays so, is not renewed, and is nobody's business in another workspace."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,16 +10,22 @@ import pytest
 
 from carpal.client import rpc_errors
 from carpal.errors import Denied, NotFound
-from carpal.identity import Role, identity_of
+from carpal.identity import Identity, Role, identity_of
 from carpal.status import Reason
 from carpal.tls import IdentityFiles
 from carpal.v1 import vault_pb2 as pb
 from carpal.v1 import vault_pb2_grpc
-from tests.trust import Trust, trust
+from tests.trust import Clock, Trust, trust
 from tests.vault.safes import store_in
 from tests.vault.test_service import TIMEOUT, by_key, by_token, new_request, sign
 from vault import setup
 from vault.authority.ca import LEAF_LIFETIME, Claims
+from vault.authority.revoking import Revoker
+from vault.authority.signing import Signer
+from vault.files import VaultFiles
+from vault.opened import opened
+from vault.safe.safe import Safe
+from vault.store.store import Store
 
 
 @pytest.fixture
@@ -174,3 +181,62 @@ def test_a_list_has_a_higher_version_whatever_the_clock_says(tmp_path: Path) -> 
         store.revoke("y", 4, 4000, "why", "me")
         assert store.revocations_version() == 5001
         store.check_witnesses()
+
+
+class Meanwhile(Store):
+    """One before whose turn to write comes that of another process."""
+
+    def __init__(self, safe: Safe, other: Callable[[], object]) -> None:
+        super().__init__(safe)
+        self._other = [other]
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        while self._other:
+            self._other.pop()()
+        with super().transaction():
+            yield
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> VaultFiles:
+    files = VaultFiles(tmp_path / "state")
+    setup.init(files, "carpal.internal", [Claims(Role.BRAIN, "brain-1")], Clock())
+    return files
+
+
+def renewed(signer: Signer, files: VaultFiles, daemon: IdentityFiles) -> Identity:
+    """The daemon's next, by its key, through the brain."""
+    brain = files.identity(Role.BRAIN, "brain-1").identity()
+    asked = by_key(daemon, new_request())
+    old = asked.renewal
+    made = signer.renew(brain, asked.certificate_request, old.certificate, old.signature)
+    return identity_of(made.chain)
+
+
+def test_an_identity_that_is_revoked_while_its_renewal_waits_is_not_renewed(
+    files: VaultFiles,
+) -> None:
+    clock = Clock()
+    daemon = IdentityFiles(files.state / "d")
+    setup.issue(files, Claims(Role.DAEMON, "d", "default"), daemon, clock)
+    with opened(files) as it:
+        store = Meanwhile(it.safe, lambda: setup.revoke(files, Role.DAEMON, "d", "", clock))
+        with pytest.raises(Denied) as raised:
+            renewed(Signer(it.authorities, store, clock), files, daemon)
+        assert raised.value.reason is Reason.RENEWAL_REFUSED
+
+
+def test_what_is_issued_while_a_revocation_waits_is_revoked_too(files: VaultFiles) -> None:
+    clock, made = Clock(), []
+    daemon = IdentityFiles(files.state / "d")
+    setup.issue(files, Claims(Role.DAEMON, "d", "default"), daemon, clock)
+    with opened(files) as it:
+        signer = Signer(it.authorities, it.store, clock)
+
+        def later() -> None:
+            clock.offset += timedelta(seconds=2)
+            made.append(renewed(signer, files, daemon))
+
+        Revoker(signer, Meanwhile(it.safe, later), clock).by_command(Role.DAEMON, "d", "stolen")
+        assert [signer.is_revoked(each) for each in made] == [True]

@@ -113,10 +113,10 @@ class Revoker:
         return answer
 
     def _revoke(self, uri: str, reason: str, revoker: str) -> None:
-        now = self._now()
-        seconds, milliseconds = int(now.timestamp()), int(now.timestamp() * 1000)
         told = given(reason)
         with self._store.transaction():
+            now = self._now()  # in here: what was issued while this waited its turn is revoked too
+            seconds, milliseconds = int(now.timestamp()), int(now.timestamp() * 1000)
             self._store.revoke(uri, seconds, milliseconds, told, revoker)
             if uri.startswith(identity_uri(self._signer.trust_domain, Role.DAEMON, "")):
                 # Whoever had the machine may have had a token for its name too.

@@ -137,11 +137,11 @@ class Signer:
         leaf = x509.load_pem_x509_certificate(certificate)
         if not check_renewal(leaf, csr_der, signature):
             raise self._renewal_refused(old.uri, "wrong proof")
-        if self.is_revoked(old):
-            raise self._renewal_refused(old.uri, "revoked")
         origin = f"certificate:{leaf.fingerprint(hashes.SHA256()).hex()}"
         digest = _digest(csr_der)
         with self._store.transaction():
+            if self.is_revoked(old):  # in here: a command may revoke it while this waits its turn
+                raise self._renewal_refused(old.uri, "revoked")
             first = self._store.certificate_for(origin, digest)
             if first is not None:
                 return self._again(first, now)
