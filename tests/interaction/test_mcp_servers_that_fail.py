@@ -1,6 +1,7 @@
 """Kill whoever has a part in a call of an MCP server: it happens once, and the log is true."""
 
 import asyncio
+import json
 import signal
 import ssl
 from collections.abc import AsyncIterator
@@ -18,6 +19,7 @@ from tests.pace import SCALE
 
 pytestmark = pytest.mark.timeout(180)
 TERM = 2.0 * SCALE
+REFUSED = (403, '{"error":{"reason":"GRANT_REFUSED"}}')
 
 
 @pytest.fixture
@@ -182,20 +184,28 @@ async def test_while_the_vault_is_away_tools_stay_and_a_call_says_that_it_does_n
 
 
 @pytest.mark.slow
-async def test_a_takeover_makes_the_grant_of_the_brain_before_worthless(there: Notes) -> None:
+async def test_v12_a_grant_taken_from_a_brain_is_useless_to_the_other_and_dies_at_the_takeover(
+    there: Notes,
+) -> None:
     async with there.session("hold it") as made:
         await there.began()
         name = await made.driver()
+        (other,) = {"b1", "b2"} - {name}
         before = there.it.running[name]
         before.process.send_signal(signal.SIGSTOP)  # it has its grant, and the connection
         try:
             tokens = grants_in(memory(before.pid))
             assert tokens, "a grant is what a brain has in its memory"
+            stolen = [await _list(there, other, token) for token in tokens]
+            assert {(each.status_code, each.text) for each in stolen} == {REFUSED}
+            own = [await _list(there, name, token) for token in tokens]
+            assert 200 in {each.status_code for each in own}, "it was good, and its own brain's"
             await made.until(lambda e: e.type == "agent.tool_result", seconds=SECONDS)
             answers = [await _list(there, name, token) for token in tokens]
-            assert {(each.status_code, each.text) for each in answers} == {
-                (403, '{"error":{"reason":"GRANT_REFUSED"}}')
-            }
+            assert {(each.status_code, each.text) for each in answers} == {REFUSED}
+            told = await _denied(there)
+            assert {brain for brain, _ in told} == {name, other}
+            assert len({why for _, why in told}) > 1, "the audit knows why, the callers do not"
         finally:
             before.process.send_signal(signal.SIGCONT)
         await idle(made)
@@ -240,3 +250,18 @@ async def _list(there: Notes, brain: str, token: str) -> httpx2.Response:
             json={"jsonrpc": "2.0", "id": 1, "method": "ping"},
             extensions={"sni_hostname": server_name(Role.VAULT, DEFAULT_TRUST_DOMAIN)},
         )
+
+
+async def _denied(there: Notes) -> set[tuple[str, str]]:
+    """Which brains were refused by their grants, and why."""
+    at = there.it.running["vault"].facts["address"]
+    where = ("--state-dir", str(there.it.state), "--vault", at, "--json", "-n", "1000")
+    told = [
+        json.loads(each)
+        for each in (await there.it.run("vault", "audit", "show", *where)).splitlines()
+    ]
+    return {
+        (each["actor"].rpartition("/")[2], each["reason"])
+        for each in told
+        if each["what"] == "denied" and each["action"] == "grant.check"
+    }
