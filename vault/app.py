@@ -139,6 +139,7 @@ async def _work(service: VaultService, identity: IdentityFiles, renewal: Renewal
     await service.look()
     async with kept_renewed(renewal), asyncio.TaskGroup() as group:
         group.create_task(service.follow())
+        group.create_task(service.rotate())
         group.create_task(_trust(service, identity, renewal.hurry))
 
 

@@ -88,6 +88,19 @@ class Database:
                 self._db.execute("ROLLBACK")
             raise
 
+    @contextmanager
+    def at_one_time(self) -> Iterator[None]:
+        """Whatever is read in it is of one state, while a command, or the service, writes."""
+        if self.in_transaction:
+            yield
+            return
+        self.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if self._db.in_transaction:
+                self.execute("ROLLBACK")
+
     def forget(self) -> None:
         """Have what was erased overwritten on disk too, as far as nobody reads it now."""
         with self._said():

@@ -48,6 +48,7 @@ class Parts:
     reader: AuditReader
     executor: ThreadPoolExecutor
     """One thread: the database's calls must not overlap."""
+    seal_kind: str
 
     @property
     def audit(self) -> Audit:
@@ -92,11 +93,9 @@ class Door:
     def seal_kind(self) -> str:
         """How the seal's key comes in."""
         if self._parts is not None:
-            seal = seal_of(self._parts.opened.safe.database)
-        else:
-            with closing(Database(self.files.store)) as database:
-                seal = seal_of(database)
-        return str(seal.kind) if seal else ""
+            return self._parts.seal_kind  # the open database is its one thread's
+        with closing(Database(self.files.store)) as database:
+            return _kind(database)
 
     def start(self) -> None:
         """Open it with what the process was given; it stays shut if that needs somebody.
@@ -142,6 +141,10 @@ class Door:
         if not self.is_open:
             await event.wait()
 
+    def rotate_if_due(self) -> None:
+        """Other terms, once those that wrap are old. In the store's thread. VAULT_SEALED."""
+        _rotate_if_due(self.parts.opened, self._clock())
+
     def _open(self, files: VaultFiles, *, thorough: bool) -> None:
         with ExitStack() as stack:
             it = stack.enter_context(opened(files, thorough=thorough))
@@ -155,6 +158,7 @@ class Door:
                 CredentialDesk(Rows(it.safe), self._clock, self._sources),
                 stack.enter_context(closing(AuditReader(files.audit))),
                 stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="vault-store")),
+                _kind(it.safe.database),
             )
             _rotate_if_due(it, self._clock())
             mark = it.safe.mark
@@ -176,6 +180,11 @@ def door(
     files.check_made()  # before anything is made in a folder that may be mistyped
     with files.only_process(), ExitStack() as stack:
         yield Door(files, clock, stack, sources)
+
+
+def _kind(database: Database) -> str:
+    seal = seal_of(database)
+    return str(seal.kind) if seal else ""
 
 
 def _rotate_if_due(it: Opened, now: datetime) -> None:

@@ -84,8 +84,9 @@ def open_safe(
             ) from None
         safe = Safe(database, kek, Anchor(files.anchor))
         if not accept:
+            told = last_epoch(files)  # first: what is written meanwhile makes the safe newer
             safe.check()
-            _check_audit(files, safe.mark)
+            _check_audit(told, safe.mark)
             Store(safe).check_witnesses()
         yield safe
 
@@ -148,8 +149,7 @@ def last_epoch(files: VaultFiles) -> Mark | None:
     return Mark(int(said["epoch"]), str(said["manifest"]))
 
 
-def _check_audit(files: VaultFiles, mark: Mark) -> None:
-    told = last_epoch(files)
+def _check_audit(told: Mark | None, mark: Mark) -> None:
     if told is None or told.epoch < mark.epoch or told == mark:
         return
     raise _rolled_back(told, mark)

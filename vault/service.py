@@ -1,6 +1,7 @@
 """The Vault service over gRPC: messages in and out, nothing decided here."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from carpal import __version__
 from carpal.audit_chain import Head, record_of
-from carpal.errors import invalid
+from carpal.errors import CarpalError, invalid
 from carpal.identity import Role
 from carpal.revocations import FOLLOW_SECONDS, Revocations
 from carpal.server import caller
@@ -34,6 +35,10 @@ from vault.oauth.kept import Kept, Refreshing
 from vault.oauth.states import States
 from vault.store.rows import TokenRow
 
+_log = logging.getLogger(__name__)
+
+ROTATE_SECONDS = 3_600.0
+"""Between looks whether the terms are to be rotated: they last for months."""
 Context = grpc.aio.ServicerContext[Any, Any]
 T = TypeVar("T")
 
@@ -182,6 +187,15 @@ class VaultService(CredentialRpcs, GrantRpcs, vault_pb2_grpc.VaultServicer):
         while True:
             await self.look()
             await asyncio.sleep(FOLLOW_SECONDS)
+
+    async def rotate(self) -> None:
+        """Replace the terms whenever that is due; until cancelled."""
+        while True:
+            try:
+                await self._do(self.door.rotate_if_due)
+            except CarpalError as error:
+                _log.warning("the terms are not rotated", extra={"why": str(error)})
+            await asyncio.sleep(ROTATE_SECONDS)
 
     async def look(self) -> None:
         """Take the revocations as they are in the store now."""

@@ -3,8 +3,10 @@
 import random
 import shutil
 import sqlite3
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,11 @@ from carpal.errors import CarpalError, Exhausted
 from carpal.status import Reason
 from tests.vault.safes import KEK, safe_in, store_in
 from vault.database import Database
+from vault.files import VaultFiles
+from vault.safe.anchor import Anchor
+from vault.safe.safe import Safe
 from vault.seal.envelope import Place, policy_hash
+from vault.store.store import Store
 
 A, B = (Place("credential", "default", "v", name, "token") for name in ("a", "b"))
 POLICY = policy_hash(b"static_bearer", b'{"hosts":["api.example.com"]}')
@@ -258,6 +264,74 @@ def test_a_rotation_leaves_what_is_damaged_and_the_term_that_it_needs(folder: Pa
         assert safe.rotate_terms(1) == 1
         assert safe.get(A, POLICY) == SECRET_A
     assert refusal(folder, B) is Reason.CREDENTIAL_CORRUPT
+
+
+class Between(Database):
+    """One that another process writes to, right before a statement that begins so."""
+
+    before = ""
+    other: Callable[[], object] = staticmethod(lambda: None)
+
+    def execute(self, statement: str, bindings: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        if self.before and statement.startswith(self.before):
+            self.before = ""
+            self.other()
+        return super().execute(statement, bindings)
+
+
+@contextmanager
+def safe_between(folder: Path) -> Iterator[tuple[Safe, Between]]:
+    files = VaultFiles(folder)
+    with closing(Between(files.store)) as database:
+        yield Safe(database, KEK, Anchor(files.anchor)), database
+
+
+def changed(folder: Path) -> None:
+    with safe_in(folder) as safe, safe.transaction():
+        safe.put(B, POLICY, b"written meanwhile")
+
+
+def rotated(folder: Path) -> None:
+    with safe_in(folder) as safe:
+        safe.rotate_terms(1)
+
+
+@pytest.mark.parametrize("writes", [changed, rotated])
+@pytest.mark.parametrize("at", ["SELECT epoch", "SELECT mark FROM sealed"])
+def test_what_is_written_while_the_safe_is_checked_is_no_sign_of_other_hands(
+    folder: Path, writes: Callable[[Path], None], at: str
+) -> None:
+    with safe_between(folder) as (safe, database):
+        database.before, database.other = at, lambda: writes(folder)
+        safe.check()
+        assert not database.before, "it was written"
+        safe.check()
+
+
+def test_a_value_that_is_read_while_a_command_rotates_the_terms_is_no_damaged_one(
+    folder: Path,
+) -> None:
+    with safe_between(folder) as (safe, database):
+        database.before, database.other = "SELECT generation, policy", lambda: rotated(folder)
+        assert safe.get(A, POLICY) == SECRET_A
+        assert not database.before, "it was rotated"
+        assert safe.get(A, POLICY) == SECRET_A
+
+
+def test_a_revocation_that_comes_while_their_witnesses_are_checked_was_not_added_by_others(
+    tmp_path: Path,
+) -> None:
+    def revoked() -> None:
+        with store_in(tmp_path) as store:
+            store.revoke("spiffe://x/daemon/d", 5, 5_000, "stolen", "command")
+
+    with store_in(tmp_path):
+        pass
+    with safe_between(tmp_path) as (safe, database):
+        database.before, database.other = "SELECT * FROM revocations", revoked
+        Store(safe).check_witnesses()
+        assert not database.before, "it was revoked"
+        Store(safe).check_witnesses()
 
 
 def test_a_revocation_that_was_removed_or_changed_keeps_the_vault_shut(tmp_path: Path) -> None:

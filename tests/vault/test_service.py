@@ -1,8 +1,10 @@
 """The vault over real mutual TLS: who may ask it, and what it answers."""
 
+import asyncio
 import base64
 import logging
 import secrets
+import threading
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +27,7 @@ from tests.vault.audit.desk import lines
 from vault.authority.ca import Claims
 from vault.authority.signing import RENEW_GRACE
 from vault.opened import authority_of
+from vault.seal.keyring import TERM_DAYS
 
 TIMEOUT = 10
 
@@ -85,6 +88,42 @@ async def test_status_is_true(domain: Trust, brain: "vault_pb2_grpc.VaultAsyncSt
         audit_head=ChainHead(position=head.number, hash=bytes.fromhex(head.hash)),
     )
     assert head.number > 0
+
+
+async def test_status_is_answered_while_the_store_is_at_work(
+    domain: Trust, brain: "vault_pb2_grpc.VaultAsyncStub"
+) -> None:
+    database = domain.service.door.parts.opened.safe.database
+    began, asked = threading.Event(), threading.Event()
+
+    def busy(*_: object) -> int:
+        began.set()
+        return int(asked.wait(TIMEOUT))
+
+    database._db.create_scalar_function("busy", busy, 0)
+    working = asyncio.create_task(
+        domain.service._do(lambda: database.execute("SELECT busy() FROM seal"))
+    )
+    await asyncio.to_thread(began.wait, TIMEOUT)
+    try:
+        status = await brain.GetStatus(pb.GetStatusRequest(), timeout=TIMEOUT)
+    finally:
+        asked.set()
+    assert (status.seal, await working) == ("file", [(1,)])
+
+
+async def test_terms_are_replaced_after_ninety_days_without_a_restart(domain: Trust) -> None:
+    service = domain.service
+    safe = service.door.parts.opened.safe
+    await service._do(service.door.rotate_if_due)
+    assert safe.term == 1
+    domain.clock.offset = timedelta(days=TERM_DAYS, seconds=1)
+    rotating = asyncio.create_task(service.rotate())
+    await asyncio.sleep(0)  # it begins; its work comes before ours, in the store's one thread
+    assert await service._do(lambda: safe.term) == 2
+    await service._do(service.door.rotate_if_due)
+    assert safe.term == 2, "and not again"
+    rotating.cancel()
 
 
 async def test_trust_is_the_ca_and_a_signed_empty_list(

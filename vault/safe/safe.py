@@ -25,8 +25,10 @@ class Safe(Terms):
     def check(self) -> None:
         """VAULT_ROLLED_BACK when the database is older than it was, or rows of it are."""
         there = self.anchor.read()  # first: the database is never older than what is noted
-        epoch, total, rows, manifest = self._epoch()
-        marks = self.database.execute("SELECT mark FROM sealed")
+        with self.database.at_one_time():
+            self._fresh()
+            epoch, total, rows, manifest = self._epoch()
+            marks = self.database.execute("SELECT mark FROM sealed")
         summed = sum(int.from_bytes(mark) for (mark,) in marks) % MODULUS
         signed = manifest_of(self._mark_key, epoch, total, rows)
         if not hmac.compare_digest(signed, manifest) or (summed, len(marks)) != (total, rows):
@@ -96,8 +98,9 @@ class Safe(Terms):
 
         `policy` is what the caller read of what it may be used for: another one opens nothing.
         """
-        self._fresh()
-        row = self._row(place)
+        with self.database.at_one_time():
+            self._fresh()
+            row = self._row(place)
         if row is None or row[2] is None or row[3] is None:
             return None
         generation, _, wrapped, blob, mark = row

@@ -187,8 +187,9 @@ class Store:
 
     def check_witnesses(self) -> None:
         """VAULT_ROLLED_BACK when a revocation was changed, added or lost."""
-        told = {place.id: policy for place, policy, _ in self._safe.places("revocation")}
-        there = {row.identity: _said(row) for row in self.revocations_since(-1)}
+        with self._db.at_one_time():
+            told = {place.id: policy for place, policy, _ in self._safe.places("revocation")}
+            there = {row.identity: _said(row) for row in self.revocations_since(-1)}
         if told != there:
             raise refuse(
                 Reason.VAULT_ROLLED_BACK, "revocations were changed or removed by other hands"
