@@ -39,10 +39,13 @@ class Quiet(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether it is written; the record is changed to what may be."""
-        if record.levelno < logging.WARNING and record.name.partition(".")[0] in LIBRARIES:
+        of_library = record.name.partition(".")[0] in LIBRARIES
+        if record.levelno < logging.WARNING and of_library:
             return False
         text = record.getMessage()
         if record.exc_info:
+            if of_library:  # asyncio's has the exception's words again, and a callback's arguments
+                text = text.partition("\n")[0].partition("(")[0]
             text = f"{text} ({_kinds(record.exc_info[1])})"
         record.msg, record.args = cleaned(text), None
         record.exc_info = record.exc_text = record.stack_info = None

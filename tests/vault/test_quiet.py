@@ -1,5 +1,7 @@
 """What the vault logs has nothing of what passes through it, whatever level is set."""
 
+import asyncio
+import gc
 import io
 import logging
 from collections.abc import Iterator
@@ -91,6 +93,29 @@ def test_the_words_of_our_own_errors_and_of_the_system_are_written(written: io.S
             _log.exception("failed")
     for said in ("host: is no host", "larger than allowed", "no space"):
         assert said in written.getvalue()
+
+
+def test_what_the_loop_says_of_an_exception_that_nobody_took_has_none_of_its_words(
+    written: io.StringIO,
+) -> None:
+    async def failing() -> None:
+        raise ValueError(TOKEN)
+
+    def called(_: str) -> None:
+        raise ValueError(TOKEN)
+
+    async def nobody_looks() -> None:
+        loop = asyncio.get_running_loop()
+        loop.create_future().set_exception(ValueError(TOKEN))
+        loop.call_soon(called, TOKEN)
+        await asyncio.wait([loop.create_task(failing())])
+
+    asyncio.run(nobody_looks())
+    gc.collect()
+    for said in ("Task exception", "Future exception", "Exception in callback"):
+        assert said in written.getvalue()
+    assert "ValueError at test_quiet.py:" in written.getvalue()
+    assert TOKEN not in written.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,34 @@ async def test_v10_canaries_are_in_no_file_no_log_and_nowhere_in_the_process(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("vault", "unseal", "--passphrase-file"),
+        ("vault", "credential", "add", "c", "--mcp-server-url", "https://a.test", "--secret"),
+    ],
+    ids=["unseal", "credential"],
+)
+async def test_a_command_that_is_given_a_secret_leaves_no_core(
+    carpal: Command, state: Path, command: tuple[str, ...]
+) -> None:
+    await carpal("vault", "init")
+    pipe = state.parent / "pipe"
+    os.mkfifo(pipe)
+    where = f"token={pipe}" if "--secret" in command else str(pipe)
+    limits = await asyncio.to_thread(limits_while_reading, carpal, [*command, where], pipe)
+    assert re.search(r"Max core file size\s+0\s+0\s", limits), limits
+
+
+def limits_while_reading(carpal: Command, command: list[str], pipe: Path) -> str:
+    with subprocess.Popen([*interpreter(), *command], env=carpal.environ) as process:
+        try:
+            with pipe.open("wb"):  # which is once the command opened it to read
+                return Path(f"/proc/{process.pid}/limits").read_text()
+        finally:
+            process.kill()
+
+
 def test_v10_no_process_of_the_same_user_may_read_the_vault(tmp_path: Path) -> None:
     code = (
         "import os; from vault.hardening import harden; os.setuid(65534); harden()\n"

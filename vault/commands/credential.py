@@ -21,6 +21,7 @@ from carpal.operator.connection import (
 from carpal.status import Reason
 from vault.commands.oauth import OPTIONS, consented, oauth_options
 from vault.commands.secrets import lies_at, lies_elsewhere, read_file, read_secrets
+from vault.hardening import no_core
 
 if TYPE_CHECKING:
     from carpal.v1 import vault_pb2
@@ -45,6 +46,7 @@ _ref_option = click.option(
 @click.group("credential")
 def credential_command() -> None:
     """Credentials that agents use and nothing can read."""
+    no_core()
 
 
 @credential_command.command()

@@ -101,7 +101,9 @@ def unseal(found: Found, *, passphrase_file: Path | None, key_file: Path | None)
 
     from carpal.errors import invalid
     from vault.handed_in import read_key, read_secret
+    from vault.hardening import no_core
 
+    no_core()
     if passphrase_file is not None and key_file is not None:
         raise invalid("--key-file", "goes without --passphrase-file")
     key = b"" if passphrase_file is None else read_secret(passphrase_file)
