@@ -3,24 +3,18 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import grpc
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from carpal import __version__
-from carpal.audit_chain import Head, record_of
 from carpal.errors import CarpalError, invalid
 from carpal.identity import Role
 from carpal.revocations import FOLLOW_SECONDS, Revocations
 from carpal.server import caller
 from carpal.v1 import vault_pb2 as pb
 from carpal.v1 import vault_pb2_grpc
-from carpal.v1.types_pb2 import ChainHead
 from vault.audit.audit import Audit
-from vault.audit.table import Row
 from vault.authority.ca import Claims, requested_key
 from vault.authority.signing import Issued, Signer
 from vault.credentials.desk import CredentialDesk
@@ -30,10 +24,10 @@ from vault.door import Door
 from vault.grants.grants import Grants
 from vault.grants.rpc import GrantRpcs
 from vault.guard.transport import Guard
+from vault.messages import audit_entry, chain_head, duration, timedelta_of, token_info
 from vault.oauth.engine import Engine
 from vault.oauth.kept import Kept, Refreshing
 from vault.oauth.states import States
-from vault.store.rows import TokenRow
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +70,7 @@ class VaultService(CredentialRpcs, GrantRpcs, vault_pb2_grpc.VaultServicer):
         )
         if door.is_open:
             status.term = door.parts.opened.safe.term
-            status.audit_head.CopyFrom(_chain_head(door.parts.reader.head()))
+            status.audit_head.CopyFrom(chain_head(door.parts.reader.head()))
         return status
 
     async def Unseal(self, request: pb.UnsealRequest, context: Context) -> pb.UnsealResponse:
@@ -96,7 +90,7 @@ class VaultService(CredentialRpcs, GrantRpcs, vault_pb2_grpc.VaultServicer):
         reader = self.door.parts.reader
         rows = await asyncio.to_thread(reader.after, request.after, limit)
         return pb.ReadAuditResponse(
-            entries=[_audit_entry(row) for row in rows], head=_chain_head(reader.head())
+            entries=[audit_entry(row) for row in rows], head=chain_head(reader.head())
         )
 
     async def Sign(self, request: pb.SignRequest, context: Context) -> pb.SignResponse:
@@ -123,7 +117,7 @@ class VaultService(CredentialRpcs, GrantRpcs, vault_pb2_grpc.VaultServicer):
     ) -> pb.CreateTokenResponse:
         """The secret comes in; what goes out is what the token must pin."""
         who = caller(context)
-        ttl = _timedelta(request.ttl, "ttl") if request.HasField("ttl") else None
+        ttl = timedelta_of(request.ttl, "ttl") if request.HasField("ttl") else None
         tokens = self.door.parts.tokens
         told = {"token": request.token_id, "name": request.name}
         async with self._audit.intent("token.create", actor=who.uri, **told):
@@ -139,7 +133,7 @@ class VaultService(CredentialRpcs, GrantRpcs, vault_pb2_grpc.VaultServicer):
                 )
             )
         return pb.CreateTokenResponse(
-            token=_token_info(row), ca_pins=self._signer.authorities().pins
+            token=token_info(row), ca_pins=self._signer.authorities().pins
         )
 
     async def ListTokens(
@@ -148,7 +142,7 @@ class VaultService(CredentialRpcs, GrantRpcs, vault_pb2_grpc.VaultServicer):
         """Without secrets."""
         who, tokens = caller(context), self.door.parts.tokens
         rows = await self._do(lambda: tokens.list(who, request.workspace))
-        return pb.ListTokensResponse(tokens=[_token_info(row) for row in rows])
+        return pb.ListTokensResponse(tokens=[token_info(row) for row in rows])
 
     async def RevokeToken(
         self, request: pb.RevokeTokenRequest, context: Context
@@ -264,47 +258,5 @@ class VaultService(CredentialRpcs, GrantRpcs, vault_pb2_grpc.VaultServicer):
             certificate_chain=issued.chain,
             ca_bundle=authorities.bundle,
             cross_certificates=authorities.crosses,
-            renew_after=_duration(issued.renew_after),
+            renew_after=duration(issued.renew_after),
         )
-
-
-def _timedelta(value: Duration, field: str) -> timedelta:
-    try:
-        return value.ToTimedelta()
-    except (ValueError, OverflowError):
-        raise invalid(field, "is not a duration") from None
-
-
-def _duration(value: timedelta) -> Duration:
-    duration = Duration()
-    duration.FromTimedelta(value)
-    return duration
-
-
-def _token_info(row: TokenRow) -> pb.TokenInfo:
-    return pb.TokenInfo(
-        token_id=row.token_id,
-        name=row.name,
-        pool=row.pool,
-        workspace=row.workspace,
-        expires=Timestamp(seconds=row.expires),
-        used=None if row.used is None else Timestamp(seconds=row.used),
-    )
-
-
-def _chain_head(head: Head) -> ChainHead:
-    return ChainHead(position=head.number, hash=bytes.fromhex(head.hash))
-
-
-def _audit_entry(row: Row) -> pb.AuditEntry:
-    said = record_of(row.line.encode()) or {}
-    when = Timestamp()
-    when.FromJsonString(str(said.get("time", "1970-01-01T00:00:00Z")))
-    return pb.AuditEntry(
-        sequence=row.number,
-        time=when,
-        actor=str(said.get("actor", "")),
-        action=str(said.get("action", said.get("what", ""))),
-        detail=row.line.encode(),
-        hash=bytes.fromhex(row.hash),
-    )

@@ -79,12 +79,13 @@ async def serve_https(
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters of it, we log ourselves
     state, peers = ServerState(), Peers(EACH, TOGETHER)
     loop = asyncio.get_running_loop()
+    context = following_context(files)  # what OpenSSL says is an OSError too, and of no address
     try:
         server = await loop.create_server(
             lambda: Connection(config, state, {}, peers),
             host.strip("[]"),
             int(port),
-            ssl=following_context(files),
+            ssl=context,
             ssl_handshake_timeout=_HANDSHAKE,
             backlog=_BACKLOG,
         )
