@@ -1,4 +1,4 @@
-"""What the service's messages say of what it keeps.."""
+"""What the service's messages say of what it keeps."""
 
 from datetime import timedelta
 
