@@ -106,10 +106,15 @@ def _accepted(files: VaultFiles) -> list[str]:
         with it.audit.intent_now(
             "restore.accept", actor=local_actor(), since=since, through=newest
         ) as record:
-            mark = safe.accept(newest)
-            tokens = it.store.erase_secrets()
-            unknown = States(Rows(it.safe)).doubt()
-            it.store.restate_witnesses()
+            tokens = unknown = 0
+
+            def useless() -> None:
+                nonlocal tokens, unknown
+                tokens = it.store.erase_secrets()
+                unknown = States(Rows(it.safe)).doubt()
+                it.store.restate_witnesses()
+
+            mark = safe.accept(newest, useless)  # at once: a crash between would leave them live
             record.add(epoch=mark.epoch, manifest=mark.manifest, count=tokens)
         revoked = {row.identity for row in it.store.revocations_since(-1)}
         lost = sorted(_revoked_since(files, since) - revoked)

@@ -1,6 +1,9 @@
 """A backup is whole, holds no key, and never comes back unseen."""
 
 import json
+import os
+import signal
+import subprocess
 import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +12,9 @@ import pytest
 
 from carpal.errors import BadInput, CarpalError
 from carpal.identity import Identity, Role
+from carpal.process import interpreter
 from carpal.status import Reason
+from tests.faults import Points
 from tests.vault.audit.desk import lines
 from vault import setup
 from vault.authority.ca import Claims
@@ -111,6 +116,26 @@ def test_refresh_tokens_of_a_restored_past_are_doubted(files: VaultFiles, tmp_pa
         rows, states = Rows(it.safe), States(Rows(it.safe))
         shown = {row.key.id: states.shown(row) for row in rows.all("w")}
     assert shown == {"rotates": "refresh_unknown", "ends": "active"}
+
+
+def test_a_restore_that_is_killed_once_it_is_accepted_left_nothing_that_may_be_used_twice(
+    files: VaultFiles, tmp_path: Path
+) -> None:
+    out = tmp_path / "old.tar"
+    backup(files, out)
+    setup.issue(files, Claims(Role.BRAIN, "b"), files.identity(Role.BRAIN, "b"), now)
+    points = Points(tmp_path / "points")
+    points.arm("vault.safe.accepted", "kill")
+    done = subprocess.run(
+        [*interpreter(), "vault", "restore", str(out), "--accept-restore"],
+        env={**os.environ, **points.environ, "CARPAL_STATE": str(files.state)},
+        capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL
+    with opened(files) as it:
+        token = it.store.token("t1")
+        assert token is not None
+        assert token.secret == b"", "of no use any more"
 
 
 def test_v03_a_copied_folder_is_noticed_by_the_audit_even_without_the_anchor(

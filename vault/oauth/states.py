@@ -28,7 +28,7 @@ class States:
 
         The next refresh of each is the one retry, as after a crash.
         """
-        with self._credentials.safe.transaction():
+        with self._credentials.safe.whole():
             doubted = [
                 row
                 for row in self._credentials.everywhere()

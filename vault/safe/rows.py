@@ -5,7 +5,7 @@ and notes it in the anchor after. Nothing is cached but the keys. Calls must not
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from carpal.errors import refuse
@@ -56,6 +56,10 @@ class SealedRows:
             self.anchor.raise_to(mark)
             point("vault.safe.anchored")
             self.changed(mark)
+
+    def whole(self) -> AbstractContextManager[None]:
+        """A transaction, or the one there is."""
+        return nullcontext() if self.database.in_transaction else self.transaction()
 
     def _load(self) -> tuple[Keyring, bytes]:
         rows = self.database.execute("SELECT term, wrapped FROM keyring ORDER BY term")

@@ -6,8 +6,10 @@ marks (`vault.safe.marks`). Nothing here is cached but the keys. Calls must not 
 """
 
 import hmac
+from collections.abc import Callable
 
 from carpal.errors import CarpalError, refuse
+from carpal.fault_points import point
 from carpal.status import Reason
 from vault.safe.anchor import Mark
 from vault.safe.marks import MODULUS, manifest_of
@@ -46,8 +48,11 @@ class Safe(Terms):
         """The first state, in the transaction that makes the safe, whose caller anchors it."""
         return self._sign(0)
 
-    def accept(self, above: int) -> Mark:
-        """Take the database as it is, as newer than any state there was: a declared restore."""
+    def accept(self, above: int, also: Callable[[], object] = lambda: None) -> Mark:
+        """Take the database as it is, as newer than any state there was: a declared restore.
+
+        What `also` changes is changed with it, or nothing is.
+        """
         with self.database.transaction():
             marks = self.database.execute("SELECT mark FROM sealed")
             total = sum(int.from_bytes(mark) for (mark,) in marks) % MODULUS
@@ -55,7 +60,9 @@ class Safe(Terms):
                 "UPDATE epoch SET total = ?, rows = ?", (total.to_bytes(32), len(marks))
             )
             self._delta = self._rows = 0
+            also()
             mark = self._sign(above)
+        point("vault.safe.accepted")
         self.anchor.raise_to(mark, anyway=True)
         self.changed(mark)
         return mark

@@ -9,7 +9,7 @@ Calls are synchronous and must not overlap: the service makes them from one thre
 
 import logging
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import astuple, replace
 from typing import Any
 
@@ -43,7 +43,7 @@ class Store:
 
     def add_token(self, token: TokenRow) -> None:
         """A new token; its id must not be there yet."""
-        with self._whole():
+        with self._safe.whole():
             values = (token.token_id, token.workspace, token.name, token.pool)
             more = (token.content_digest, token.expires, token.used, token.revoked)
             self._db.execute(
@@ -104,7 +104,7 @@ class Store:
         found = [_token(row) for row in self._db.execute(query, bindings)]
         if not found:
             return 0
-        with self._whole():
+        with self._safe.whole():
             found = [_token(row) for row in self._db.execute(query, bindings)]
             for token in found:
                 self._safe.remove(_place(token))
@@ -114,10 +114,6 @@ class Store:
                     (value, token.token_id),
                 )
         return len(found)
-
-    def _whole(self) -> AbstractContextManager[None]:
-        """A transaction, or the one there is."""
-        return nullcontext() if self._db.in_transaction else self.transaction()
 
     def add_certificate(self, certificate: CertificateRow) -> None:
         """Remember what was issued."""
@@ -163,7 +159,7 @@ class Store:
 
     def revoke(self, identity: str, now: int, milliseconds: int, reason: str, revoker: str) -> None:
         """Refuse what was issued to an identity up to `now`; the list gets a higher version."""
-        with self._whole():
+        with self._safe.whole():
             self._db.execute(
                 "INSERT OR REPLACE INTO revocations SELECT ?, ?, ?, ?, "
                 "max(?, coalesce((SELECT max(version) FROM revocations), 0) + 1)",
@@ -179,7 +175,7 @@ class Store:
 
     def restate_witnesses(self) -> None:
         """Take the revocations as they are: of a database that was put back."""
-        with self.transaction():
+        with self._safe.whole():
             for place, _, _ in self._safe.places("revocation"):
                 self._safe.remove(place)
             for row in self.revocations_since(-1):
