@@ -26,27 +26,41 @@ from vault.safe.seal import seal_of
 _DATABASE = "vault.db"
 _SIZE_MAX = 64 * 1024**3
 _SMALL_MAX = 1024 * 1024
+_TRIES = 3
 
 
 def backup(files: VaultFiles, out: Path) -> None:
-    """Write one, also while the vault runs; never over a file. CONFIG_INVALID."""
+    """Write one, also while the vault runs; never over a file. CONFIG_INVALID.
+
+    UNAVAILABLE while commands replace the CA faster than it is written.
+    """
     files.check_made()
     if out.exists():
         raise refuse(Reason.CONFIG_INVALID, f"{out} is there already", action="choose another name")
     private_folder(out.parent)
     with tempfile.TemporaryDirectory(prefix=".vault-backup-", dir=out.parent) as scratch:
-        copy = Path(scratch, _DATABASE)
-        with closing(Database(files.store)) as database:
-            database.copy_to(copy)
-        packed = Path(scratch, "packed")
-        with packed.open("xb") as file:
-            os.fchmod(file.fileno(), 0o600)
-            with tarfile.open(fileobj=file, mode="w") as tar:
-                for path in (copy, *_small(files)):
-                    tar.add(path, arcname=path.name)
-            file.flush()
-            os.fsync(file.fileno())
-        packed.rename(out)
+        for each in range(_TRIES):
+            stamp = files.stamp()
+            packed = _packed(files, Path(scratch, str(each)))
+            if files.stamp() == stamp:  # else its certificates may be of other keys than it has
+                packed.rename(out)
+                return
+    raise refuse(Reason.UNAVAILABLE, "the CA is being replaced", action="try again")
+
+
+def _packed(files: VaultFiles, folder: Path) -> Path:
+    folder.mkdir()
+    copy, packed = folder / _DATABASE, folder / "packed"
+    with closing(Database(files.store)) as database:
+        database.copy_to(copy)
+    with packed.open("xb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        with tarfile.open(fileobj=file, mode="w") as tar:
+            for path in (copy, *_small(files)):
+                tar.add(path, arcname=path.name)
+        file.flush()
+        os.fsync(file.fileno())
+    return packed
 
 
 def restore(files: VaultFiles, source: Path | None, *, accept: bool) -> list[str]:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import tarfile
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tests.vault.audit.desk import lines
 from vault import setup
 from vault.authority.ca import Claims
 from vault.backup import backup, restore
+from vault.commands import rollover
 from vault.credentials.desk import CredentialDesk
 from vault.credentials.rows import Rows
 from vault.files import VaultFiles
@@ -61,6 +63,27 @@ def test_a_backup_taken_now_comes_back_without_a_word(files: VaultFiles, tmp_pat
         token = it.store.token("t1")
         assert token is not None
         assert token.secret == bytes(range(32))
+
+
+@dataclass(frozen=True, slots=True)
+class Between(VaultFiles):
+    """Those of a vault whose CA is replaced once its database was copied."""
+
+    @property
+    def cross(self) -> Path:
+        if not self.rollover.exists():
+            rollover.prepare(VaultFiles(self.state), now)
+        return self.folder / "ca-cross.pem"
+
+
+def test_a_backup_that_is_taken_while_the_ca_is_replaced_has_the_keys_of_its_certificates(
+    files: VaultFiles, tmp_path: Path
+) -> None:
+    out = tmp_path / "today.tar"
+    backup(Between(files.state), out)
+    restore(files, out, accept=False)
+    rollover.switch(files)
+    assert authority_of(files).pem == files.next_ca.read_bytes()
 
 
 def test_v03_an_older_backup_is_refused_unless_it_is_accepted(
