@@ -1,16 +1,12 @@
 """What a brain asks for, done: allowed, in its turn, written down, and only then sent."""
 
-import asyncio
-import contextlib
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from carpal.errors import CarpalError
 from carpal.fault_points import point
-from vault.guard.errors import GuardError
 from vault.guard.transport import Guard
 from vault.mcp import elicit, headers
 from vault.mcp.asked import CHANGED, Ask, approval
@@ -25,10 +21,9 @@ from vault.mcp.refusals import Refusal, Why
 from vault.mcp.reply import Unauthorized
 from vault.mcp.slots import Slots
 from vault.mcp.upstream import Progress, Upstream
+from vault.mcp.upstreams import Upstreams
 
 T = TypeVar("T")
-END_LIMIT = 5.0
-"""Seconds to tell a server that its session is over."""
 _KEPT = ("content", "structuredContent", "isError")
 _OTHER = {
     "resources/list": ("resources", "nextCursor"),
@@ -65,7 +60,6 @@ class Calls:
         slots: Slots | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._guard = guard
         self._credentials = credentials
         self._journal = journal
         self._pins = pins
@@ -74,9 +68,7 @@ class Calls:
         self._rates = Rates(clock)
         self._key = secrets.token_bytes(32)
         """Marks what servers want back; after a restart such a call is to be made anew."""
-        self._upstreams: dict[str, dict[str, tuple[str, Upstream]]] = {}
-        """By grant and server, each with the generation of the credential it is used with."""
-        self._watching: dict[str, asyncio.Task[None]] = {}
+        self.upstreams = Upstreams(guard, credentials)
 
     async def tools(self, asking: Asking) -> Mapping[str, Any]:
         """The tools that the session may call, and names of those that are not what they were."""
@@ -180,7 +172,7 @@ class Calls:
                         grant, policy, action=_action(asking), **_about(asking)
                     ) as use:
                         with outcome(use):
-                            upstream = self._upstream(grant, policy, use)
+                            upstream = self.upstreams.of(grant, policy, use)
                             try:
                                 return await work(use, upstream)
                             except Unauthorized:
@@ -216,52 +208,9 @@ class Calls:
             self._audit.event("tool_changed", **{**_about(asking), "tool": name})
         return changed
 
-    def _upstream(self, grant: Grant, policy: ServerPolicy, use: Use) -> Upstream:
-        known = self._upstreams.setdefault(grant.id, {})
-        if grant.id not in self._watching:
-            self._watching[grant.id] = asyncio.create_task(self._until_over(grant))
-        generation, upstream = known.get(policy.name, ("", None))
-        if upstream is None or generation != use.generation:
-            lane = (grant.id, policy.name, use.generation)
-            upstream = Upstream(self._guard, policy, lane)
-            known[policy.name] = (use.generation, upstream)
-        return upstream
-
-    async def _until_over(self, grant: Grant) -> None:
-        """Once a grant is over, nothing that was learned or opened by it is kept."""
-        try:
-            await grant.revoked.wait()
-            await self._end_sessions(grant)
-        finally:
-            for name, (generation, _) in self._upstreams.pop(grant.id, {}).items():
-                await self._guard.forget((grant.id, name, generation))
-            self._watching.pop(grant.id, None)
-
-    async def _end_sessions(self, grant: Grant) -> None:
-        """Tell servers of before that their sessions are over; one that does not hear it has time.
-
-        That is a use of the credential like any other, so it is written down as one, of ours.
-        """
-        for generation, upstream in list(self._upstreams.get(grant.id, {}).values()):
-            if not upstream.in_session:
-                continue
-            facts = {"session": grant.session, "grant": grant.id, "server": upstream.policy.name}
-            with contextlib.suppress(CarpalError, GuardError, TimeoutError):
-                async with (
-                    asyncio.timeout(END_LIMIT),
-                    self._credentials.use(
-                        grant, upstream.policy, action="mcp.session.end", actor="vault", **facts
-                    ) as use,
-                ):
-                    if use.generation == generation:  # by another one it is another's session
-                        await upstream.end(use)
-
     async def close(self) -> None:
         """Forget all."""
-        for task in list(self._watching.values()):
-            task.cancel()
-        if self._watching:
-            await asyncio.wait(list(self._watching.values()))
+        await self.upstreams.close()
 
     def _refused(self, asking: Asking, why: Why) -> Refusal:
         self._audit.denied(_action(asking), why.name, **_about(asking))

@@ -319,8 +319,8 @@ async def test_a_session_that_a_server_keeps_for_us_ends_with_ours(
         assert "result" in await brain.call("add", {"a": 1, "b": 1})
         brain.grant.revoked.set()
         async with asyncio.timeout(LIMIT):
-            while there.calls._watching:
-                await asyncio.wait(list(there.calls._watching.values()))
+            while there.calls.upstreams.watching:
+                await asyncio.wait(list(there.calls.upstreams.watching.values()))
         assert server.methods.count("DELETE") == (1 if legacy else 0)
         ended = [use.facts["action"] for use in there.credentials.uses]
         assert ended.count("mcp.session.end") == (1 if legacy else 0)
