@@ -156,7 +156,7 @@ class Runner:
             if names := unknown_names(transcript):
                 await self._driver.append(_no_tools(names))
             await self._saves.settle()
-            effect = await steps.next()
+            effect = await self._consented() or await steps.next()
             while not isinstance(effect, Finish):
                 ran = isinstance(effect, Execute) and _open(transcript, effect)
                 result = await self._perform(effect, models)
@@ -174,6 +174,19 @@ class Runner:
             await steps.close()
         await self._claimed()
         return await self._finish(transcript, effect, head)
+
+    async def _consented(self) -> Finish | None:
+        """The end of the drive when servers' tools are not known before their user consents.
+
+        The model would be asked as if there were none.
+        """
+        transcript = self._driver.transcript
+        if transcript.open_calls() or not transcript.wants_model():
+            return None
+        if not transcript.without_tools():
+            return None
+        await self._driver.append_held()
+        return _for_a_person(transcript)
 
     async def _claimed(self) -> None:
         """Have claimed hands in a drive that had no reason to, before it ends; not for ever."""
@@ -228,8 +241,7 @@ class Runner:
         calls = [transcript.calls[call_id] for call_id in call_ids]
         while open_calls := [call for call in calls if call.result is None]:
             if all(map(transcript.waits, open_calls)):
-                ids = [call.call_id for call in transcript.waiting_calls()]
-                return Finish("requires_action", settled=False, reason_more={"event_ids": ids})
+                return _for_a_person(transcript)
             await self._calls.settle(tuple(call.call_id for call in open_calls))
         return None
 
@@ -357,6 +369,11 @@ def _no_tools(names: list[str]) -> New:
 _NAMES_MAX = 20
 """Names that an event's message says."""
 _MALFORMED = "it is not what its type says"
+
+
+def _for_a_person(transcript: Transcript) -> Finish:
+    ids = transcript.waits_for()
+    return Finish("requires_action", settled=False, reason_more={"event_ids": ids})
 
 
 def _passed_over(entry: Entry, kind: str, why: str) -> New:

@@ -34,6 +34,13 @@ def servers(agent: Json) -> dict[str, str]:
     }
 
 
+def per_user(agent: Json) -> set[str]:
+    """Names of those that are used by the credential of the session's end user."""
+    said = agent.get("mcp_servers")
+    found = [each for each in said if isinstance(each, dict)] if isinstance(said, list) else []
+    return {str(each.get("name")) for each in found if each.get("credential") == "user"}
+
+
 def vaults(agent: Json) -> list[str]:
     """Names of the vaults whose credentials the session may use, in their order."""
     said = agent.get("vault_ids")
@@ -45,7 +52,9 @@ def policy(agent: Json) -> bytes:
 
     Which of them the agent has, and which a person must allow, the brain decides, as of hands.
     """
-    told = {name: {"url": url, "allow": ["*"]} for name, url in servers(agent).items()}
+    told: Json = {name: {"url": url, "allow": ["*"]} for name, url in servers(agent).items()}
+    for name in told.keys() & per_user(agent):
+        told[name]["per_user"] = True
     return json.dumps({"mcp": told}, sort_keys=True).encode()
 
 

@@ -107,6 +107,8 @@ class McpServer(Struct, forbid_unknown_fields=True):
     name: Name
     """Its tools are `NAME__TOOL` to the model."""
     url: Url
+    credential: Literal["shared", "user"] | UnsetType = UNSET
+    """Whose credential it is used with: one that sessions share, or the session's end user's."""
 
 
 class Limits(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -255,6 +257,11 @@ def _check_servers(agent: Agent, hands: Iterable[str]) -> None:
         names.add(server.name)
         if problem := _no_url(server.url):
             raise Mistake(problem, key=f"{key}.url")
+        if server.credential == "user" and not agent.vault_ids:
+            raise Mistake(
+                "is user, and vault_ids names no vault in which a user's could be",
+                key=f"{key}.credential",
+            )
     vaults = agent.vault_ids or []
     if len(set(vaults)) < len(vaults):
         raise Mistake("names a vault twice", key="vault_ids")

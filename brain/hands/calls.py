@@ -19,6 +19,7 @@ from brain.hands.late import hear_late, to_hear
 from brain.hands.provision import Provisioner
 from brain.mcp.session_servers import SessionServers
 from brain.permissions import denial, undecided
+from brain.session import consents
 from brain.session.driver import Driver
 from brain.session.entries import Call, Hand, New
 from brain.session.results import gone, parted, settled
@@ -65,19 +66,23 @@ class Calls:
         One that a person must allow is left open, unless they decide it while others run.
         """
         transcript = self._driver.transcript
-        left = [transcript.calls[call_id] for call_id in call_ids]
+        calls = [transcript.calls[call_id] for call_id in call_ids]
         rows: dict[str, list[Call]] = {}
         tasks: dict[str, asyncio.Task[None]] = {}
+        begun: set[str] = set()
+        """Calls in a row, or settled. One that its user must consent to first is in none again."""
         async with asyncio.TaskGroup() as group:
             while True:
-                ready = [call for call in left if not transcript.waits(call)]
-                left = [call for call in left if transcript.waits(call)]
-                for call in ready:
+                left = [c for c in calls if c.result is None and transcript.waits(c)]
+                for call in calls:
+                    if call.result is not None or call.call_id in begun or call in left:
+                        continue
+                    begun.add(call.call_id)
                     # By the name: a hand has no id before its first call.
                     insort(rows.setdefault(call.hand, []), call, key=lambda each: each.position)
                 for name, row in rows.items():
                     if row and (name not in tasks or tasks[name].done()):
-                        tasks[name] = group.create_task(self._settle_row(row))
+                        tasks[name] = group.create_task(self._settle_row(row, begun))
                 running = [task for task in tasks.values() if not task.done()]
                 if not running or not left:
                     return
@@ -155,10 +160,14 @@ class Calls:
             line.heard.update(call.call_id for call in to_hear(line, self._driver))
         self._freed.add(hand.hand_id)
 
-    async def _settle_row(self, row: list[Call]) -> None:
+    async def _settle_row(self, row: list[Call], begun: set[str]) -> None:
         """Settle calls of one hand, the oldest first, also of those that come meanwhile."""
         while row:
-            await self._settle_one(row.pop(0))
+            call = row.pop(0)
+            if not self._driver.transcript.waits(call):
+                await self._settle_one(call)
+            if call.result is None:
+                begun.discard(call.call_id)
 
     async def _settle_one(self, call: Call) -> None:
         if call.hand == OWN_HAND:
@@ -172,6 +181,13 @@ class Calls:
             return
         if undecided(call):
             await self._append(settled(call, "cancelled", "interrupted before a person decided"))
+            return
+        if call.consent is not None and not call.consent.allowed:
+            why = consents.denied(call.server, call.consent.message)
+            await self._append(settled(call, "denied", why))
+            return
+        if call.unsent and self._driver.transcript.stopped(call):
+            await self._append(settled(call, "cancelled", "interrupted before its user consented"))
             return
         if call.server:
             await self._servers.settle(call)

@@ -17,6 +17,7 @@ from brain.mcp.answers import Attached
 from brain.mcp.grants import Door, SessionGrant, is_away
 from brain.mcp.proxy import Unanswered
 from brain.mcp.wire import APPROVAL, CALL_ID, Json, Refused
+from brain.session import consents
 from brain.session.driver import Driver
 from brain.session.entries import Call, New
 from brain.session.results import TEXT_BYTES, of_server
@@ -36,6 +37,8 @@ LISTING = 10.0
 """Seconds that the first word of the model waits for a server's tools, and for the vault."""
 _GRANT_REFUSED = frozenset({"GRANT_REFUSED", "GRANT_ENDED"})
 _AWAY = frozenset({"VAULT_SEALED", "UNAVAILABLE"})
+_CONSENT = "CONSENT_REQUIRED"
+"""Nothing was sent: the session's user has no credential for the server, or none that is good."""
 _RELIST = frozenset({"TOOL_DENIED", "APPROVAL_REQUIRED"})
 _CREDENTIAL = frozenset({"AUTHENTICATION_FAILED", "CREDENTIAL_UNAVAILABLE"})
 
@@ -75,7 +78,10 @@ class SessionServers(AbstractAsyncContextManager["SessionServers"]):
         return [event for each in told for event in each]
 
     async def settle(self, call: Call) -> None:
-        """Give a call its result; what it says of the server's tools is learned."""
+        """Give a call its result; what it says of the server's tools is learned.
+
+        It is left open when its user must consent first: the log says so.
+        """
         going = _Going(sent=call.since <= self._driver.started_at)
         events: list[New] | None = None
         if not self._driver.transcript.stopped(call):
@@ -131,6 +137,8 @@ class SessionServers(AbstractAsyncContextManager["SessionServers"]):
             return [await self._answered(call, result)]
 
     def _refused(self, call: Call, refusal: Refused, going: "_Going") -> New:
+        if refusal.reason == _CONSENT:
+            return self._required(call.server, refusal, call.call_id)
         going.relist = refusal.reason in _RELIST
         if refusal.reason in _GRANT_REFUSED:
             why = "the vault does not take the session's grant"
@@ -139,6 +147,12 @@ class SessionServers(AbstractAsyncContextManager["SessionServers"]):
             why = "the vault is sealed"
             return outcomes.no_vault(call, why, Reason.VAULT_SEALED, sent=going.sent)
         return outcomes.refused(call, refusal)
+
+    def _required(self, name: str, refusal: Refused, call_id: str = "") -> New:
+        agent = self._driver.transcript.agent
+        user = clean(str(refusal.data.get("user", "")))
+        url, vaults = servers.servers(agent).get(name, ""), servers.vaults(agent)
+        return New(consents.REQUIRED, consents.required(name, url, user, vaults, call_id))
 
     async def _answered(self, call: Call, result: Json) -> New:
         text, attached = answers.rendered(result)
@@ -181,6 +195,11 @@ class SessionServers(AbstractAsyncContextManager["SessionServers"]):
         except Refused as refusal:
             if refusal.reason == "VAULT_SEALED":
                 return [_unknown(name, "the vault is sealed", Reason.VAULT_SEALED)]
+            if refusal.reason == _CONSENT:
+                # Once: also of one that was denied, until it is there all the same.
+                asked = self._driver.transcript.consents.get(name)
+                given = asked is not None and asked.decision is not None and asked.decision.allowed
+                return [] if asked is not None and not given else [self._required(name, refusal)]
             text, cause = outcomes.why(refusal)
             return [_unknown(name, text, cause, credential=refusal.reason in _CREDENTIAL)]
         except Unanswered:

@@ -15,6 +15,7 @@ from typing import Any
 
 from brain.budget import Budget
 from brain.permissions import Decision
+from brain.session.consents import Consent
 from brain.session.entries import KNOWN_TYPES, Call, Entry, Hand, ModelRequest, Save, Window
 from brain.session.eviction import evict
 from brain.session.model_standing import Failure, Standing
@@ -29,7 +30,7 @@ FORMAT = 1
 MAX_BYTES = 640 * 1024
 """Of a checkpoint: its event, of 1 MiB at most, has a text too."""
 KINDS: tuple[type[Any], ...] = (
-    *(Budget, Call, Decision, Entry, Failure, Hand, ModelRequest, Save, Standing, Window),
+    *(Budget, Call, Consent, Decision, Entry, Failure, Hand, ModelRequest, Save, Standing, Window),
 )
 """What a transcript is made of beside JSON: dataclasses, whose names differ."""
 _BY_NAME = {kind.__name__: kind for kind in KINDS}

@@ -18,7 +18,9 @@ KNOWN_TYPES = frozenset(
         "session.updated",
         "session.status_running",
         "session.status_idle",
+        "session.consent_required",
         "session.error",
+        "user.consent",
         "user.message",
         "user.interrupt",
         "user.save",
@@ -96,14 +98,19 @@ class Call:
     permission: Permission = "allow"
     decision: Decision | None = None
     """Of a person, where one must allow it."""
+    consent: Decision | None = None
+    """What became of the consent that it waited for last."""
+    unsent: bool = False
+    """The vault missed its user's consent, and nobody gave it since: so it was sent by nobody."""
     result: Json | None = None
     late: Json | None = None
     """What its hand said of it after it had been given up."""
 
     @property
     def since(self) -> int:
-        """Position from which it may have been sent: its own, or that of a person's word."""
-        return self.decision.position if self.decision is not None else self.position
+        """Position from which it may have been sent: its own, or that of a person's last word."""
+        said = [each.position for each in (self.decision, self.consent) if each is not None]
+        return max(self.position, *said) if said else self.position
 
 
 @dataclass

@@ -10,9 +10,11 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from brain.budget import Budget, read_amounts
-from brain.permissions import moot, read_decision, read_permission, undecided
+from brain.permissions import read_permission
 from brain.session import model_kinds as kinds
 from brain.session import own_tools, unasked
+from brain.session.awaited import Awaited
+from brain.session.consents import Consent
 from brain.session.entries import (
     KNOWN_TYPES,
     Call,
@@ -25,7 +27,6 @@ from brain.session.entries import (
 )
 from brain.session.eviction import evict, read_window
 from brain.session.model_standing import Standing
-from carpal.sources import is_of_role
 
 Json = dict[str, Any]
 
@@ -33,7 +34,7 @@ RESTS = ("requires_action", "budget_reached")
 """Stop reasons of a turn that is not over: it goes on once a person decided, or raised a limit."""
 
 
-class Transcript:
+class Transcript(Awaited):
     """The fold of one session's log."""
 
     def __init__(self, inherited: int = 0) -> None:  # noqa: PLR0915 - one a fact
@@ -89,6 +90,8 @@ class Transcript:
         """The newest call of the model."""
         self._open: dict[str, Call] = {}
         self._given_up: dict[str, Call] = {}
+        self.consents: dict[str, Consent] = {}
+        """MCP server's name → what was waited for last of a user's consent."""
         self.window: Window | None = None
         """Where the context window was cut last; None while nobody did."""
         self.people: dict[str, str] = {}
@@ -122,6 +125,7 @@ class Transcript:
         self._given_up.clear()
         self.saves.clear()
         self.people.clear()
+        self.consents.clear()
         for hand in self.hands.values():
             hand.state, hand.ended = "released", hand.ended or self.inherited
 
@@ -135,14 +139,6 @@ class Transcript:
     def open_calls(self) -> list[Call]:
         """Calls without a result, oldest first."""
         return list(self._open.values())
-
-    def waits(self, call: Call) -> bool:
-        """Whether an open call must not run before a person decides."""
-        return undecided(call) and not self.not_inherited(call) and not self.stopped(call)
-
-    def waiting_calls(self) -> list[Call]:
-        """Open calls that wait for a person, oldest first."""
-        return [call for call in self._open.values() if self.waits(call)]
 
     def not_inherited(self, call: Call) -> bool:
         """Whether the call was open where this log parted: it is the other session's."""
@@ -296,17 +292,8 @@ class Transcript:
         self.inputs.append(entry)
         self.changed = entry.position
 
-    def _on_user_tool_confirmation(self, entry: Entry) -> None:
-        decision = read_decision(entry.data, entry.position)
-        call = self.calls.get(entry.data["tool_use_id"])
-        by_person = is_of_role(entry.source, "operator")
-        stopped = call is not None and self.stopped(call)
-        if why := moot(call, stopped=stopped, by_person=by_person):
-            self.moot.append((entry, why))
-        elif call is not None:
-            call.decision = decision
-
     def _on_user_interrupt(self, entry: Entry) -> None:
+        self.give_up_consents()
         self.interrupted = self.changed = entry.position
 
     def _on_user_save(self, entry: Entry) -> None:
@@ -323,6 +310,7 @@ class Transcript:
         if not isinstance(tools, list):
             raise ValueError("tools is not a list")
         self._offer(entry.data["hand"], {**entry.data, "tools": tools}, entry)
+        self._consented(str(entry.data["hand"]))
 
     def _offer(self, name: str, told: Json, entry: Entry) -> None:
         before = next(reversed(self.tools.values()), {}).get("tools")

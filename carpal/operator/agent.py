@@ -85,9 +85,10 @@ def with_mounts(agent: Agent, mounted: Sequence[tuple[str, str, str]]) -> Agent:
     return msgspec.structs.replace(agent, hands=plans)
 
 
-def session_data(agent: Agent) -> bytes:
-    """Data of the session's first event, `session.updated`: {agent, hands}."""
-    return json.dumps(session_parts(agent), ensure_ascii=False).encode()
+def session_data(agent: Agent, user: str = "") -> bytes:
+    """Data of the session's first event, `session.updated`: {agent, hands}, and whom it is for."""
+    said = session_parts(agent) | ({"user": user} if user else {})
+    return json.dumps(said, ensure_ascii=False).encode()
 
 
 def message_data(text: str) -> bytes:

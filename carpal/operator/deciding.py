@@ -10,7 +10,7 @@ from carpal.ids import check_id
 from carpal.operator.asking import events_of, get_session, run
 from carpal.operator.connection import Found, Operator, operator_options
 from carpal.operator.events import data_of
-from carpal.operator.inbox import send_confirmation
+from carpal.operator.inbox import send_confirmation, send_consent
 from carpal.operator.outcome import DONE
 from carpal.operator.said import said
 from carpal.operator.screen import LineScreen, notice
@@ -28,7 +28,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="Each event as one 
 def approve(*, found: Found, session_id: str, call_ids: tuple[str, ...], as_json: bool) -> int:
     """Let calls run that wait for a person: those named, else all that wait.
 
-    `carpal session show` says what waits.
+    `carpal session show` says what waits. Of a user's consent that is waited for, it says that the
+    vault has the credential by now: it is tried again.
     """
     return _decide(found, session_id, call_ids, allow=True, message="", as_json=as_json)
 
@@ -65,9 +66,7 @@ def _decide(
     async def main(operator: Operator) -> int:
         calls = await newest_calls(operator, await get_session(operator, session_id))
         for asked in calls.named(call_ids, session_id):
-            event = await send_confirmation(
-                operator, session_id, asked.call_id, allow=allow, message=message
-            )
+            event = await _send(operator, session_id, asked, allow=allow, message=message)
             if as_json:
                 LineScreen(as_json=True).event(event)
             else:
@@ -75,6 +74,16 @@ def _decide(
         return DONE
 
     return run(found, main)
+
+
+async def _send(
+    operator: Operator, session_id: str, asked: Asked, *, allow: bool, message: str
+) -> types_pb2.Event:
+    if asked.is_consent:
+        return await send_consent(operator, session_id, asked.call_id, given=allow, message=message)
+    return await send_confirmation(
+        operator, session_id, asked.call_id, allow=allow, message=message
+    )
 
 
 async def newest_calls(operator: Operator, info: types_pb2.SessionInfo) -> Calls:
@@ -123,7 +132,9 @@ def notice_waiting(session_id: str, waiting: list[Asked]) -> None:
     """A line for each call that a person must still decide, and one that says how."""
     for asked in waiting:
         notice(f"waits for a person: {asked.call_id}  {asked.text()}")
-    if waiting:
+    if any(asked.is_consent for asked in waiting):
+        notice(f"once the vault has it: `carpal session approve {session_id}`; or `deny`")
+    if not all(asked.is_consent for asked in waiting):
         notice(f"decide with `carpal session approve {session_id}`, or `deny`")
 
 

@@ -36,6 +36,20 @@ async def send_confirmation(
     return await _emit(operator, session_id, "user.tool_confirmation", data)
 
 
+async def send_consent(
+    operator: Operator, session_id: str, consent_id: str, *, given: bool, message: str = ""
+) -> types_pb2.Event:
+    """Append a `user.consent`: there is a credential now, and what waited for it is tried again.
+
+    Or there will be none, and the model is told.
+    """
+    said = {"consent_id": consent_id, "result": "given" if given else "denied"}
+    if message:
+        said["message"] = message
+    data = json.dumps(said, ensure_ascii=False).encode()
+    return await _emit(operator, session_id, "user.consent", data)
+
+
 async def _emit(operator: Operator, session_id: str, kind: str, data: bytes) -> types_pb2.Event:
     event = types_pb2.NewEvent(id=new_id("sevt"), type=kind, data=data)
     request = session_pb2.EmitEventRequest(session_id=session_id, event=event, wake=True)

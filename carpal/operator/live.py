@@ -214,6 +214,10 @@ class Live:
             return self._line("[hand {!r} could not be had: {}]".format(*missing))
         return self._line(f"[hand {data.get('name')!r} is gone: {data.get('reason') or 'why?'}]")
 
+    def _consent(self, event: types_pb2.Event, data: dict[str, Any]) -> str:
+        whose = f"the user {data.get('user')!r} consents to the use of {data.get('url')!r}"
+        return self._line(f"[waits until {whose}]")
+
     def _interrupt(self, event: types_pb2.Event, data: dict[str, Any]) -> str:
         # Of open calls each says for itself that it was cancelled.
         return "" if self._calls else self._line("[interrupted]")
@@ -245,6 +249,7 @@ class Live:
         "hand.lost": _hand,
         "hand.provision_failed": _hand,
         "session.error": _error,
+        "session.consent_required": _consent,
         "user.interrupt": _interrupt,
         "user.message": _said,
         "user.tool_confirmation": _confirmed,

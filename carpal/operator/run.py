@@ -24,6 +24,7 @@ from carpal.operator.said import said
 from carpal.operator.screen import LiveScreen, notice, notice_missing
 from carpal.operator.timeline import duration, usage_summary
 from carpal.operator.waiting import Calls
+from carpal.users import check_user
 from carpal.v1 import session_pb2, types_pb2
 
 INTERRUPT_SECONDS = 15.0
@@ -53,6 +54,11 @@ _TITLE = 80
     "its name; `-` is stdin.",
 )  # fmt: skip
 @click.option("--model", help="Model to ask, instead of the agent's.")
+@click.option(
+    "--user", default="", metavar="ID",
+    help="The end user that the session is for, by your name for them: whose credentials it may "
+    "use of MCP servers that say so. Fixed for good.",
+)  # fmt: skip
 @click.option("--detach", is_flag=True, help="Print the session's id and leave it to its work.")
 @click.option("--json", "as_json", is_flag=True, help="One object, at the end.")
 @operator_options
@@ -64,6 +70,7 @@ def run(
     mounts: tuple[str, ...],
     named: str | None,
     model: str | None,
+    user: str,
     detach: bool,
     as_json: bool,
 ) -> int:
@@ -76,7 +83,9 @@ def run(
     """
     text = said(task, "TASK")
     wanted = [read_mount(flag) for flag in mounts]
-    work = _Run(found, text, model, hands, wanted, detach=detach, as_json=as_json)
+    if user:
+        check_user(user, "--user")
+    work = _Run(found, text, model, hands, wanted, user=user, detach=detach, as_json=as_json)
     # Before anything is sent: a mistake in a file, a hand that there is not, a path that leads out.
     if named is None or agent_documents.is_file(named):
         work.take(Agent() if named is None else agent_documents.agent_in(named))
@@ -97,6 +106,7 @@ class _Run:
     mounts: list[MountFlag]
     detach: bool
     as_json: bool
+    user: str = ""
     named: str = ""
     """The agent's document, when it is from one."""
     agent: Agent = field(default_factory=Agent)
@@ -132,7 +142,7 @@ class _Run:
     async def _create(self, operator: Operator) -> None:
         events = [
             types_pb2.NewEvent(
-                id=new_id("sevt"), type="session.updated", data=session_data(self.agent)
+                id=new_id("sevt"), type="session.updated", data=session_data(self.agent, self.user)
             ),
             types_pb2.NewEvent(
                 id=new_id("sevt"), type="user.message", data=message_data(self.task)
@@ -188,6 +198,8 @@ class _Run:
         """Ask about each call that waits; the position of the last answer, 0 without any."""
         last = 0
         for asked in self._calls.waiting:
+            if asked.is_consent:
+                continue  # it takes a browser, and has a command of its own
             self._asking = True
             word = await ask(asked)
             self._asking = False

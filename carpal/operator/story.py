@@ -9,8 +9,8 @@ from carpal.operator.events import appender, data_of, object_in, time_of
 from carpal.v1 import types_pb2
 
 TYPES = (
-    *("session.status_running", "session.status_idle", "session.error"),
-    *("user.message", "user.interrupt", "user.tool_confirmation"),
+    *("session.status_running", "session.status_idle", "session.error", "session.consent_required"),
+    *("user.message", "user.interrupt", "user.tool_confirmation", "user.consent"),
     *("span.model_request_start", "span.model_request_end", "context.fallback_model"),
     *("context.tools", "session.updated"),
     *("agent.tool_use", "agent.tool_result", "hand.*"),
@@ -47,7 +47,9 @@ class Story:
     """Every call of the turn."""
     open_calls: dict[str, Fact] = field(default_factory=dict)
     decided: set[str] = field(default_factory=set)
-    """Calls that a person decided on."""
+    """Calls that a person decided on, and consents."""
+    consents: dict[str, Fact] = field(default_factory=dict)
+    """What was waited for of a user's consent, in the turn."""
     results: list[tuple[Fact, Fact]] = field(default_factory=list)
     """Calls that failed, with their results."""
     late: int = 0
@@ -124,6 +126,11 @@ def _take_word(story: Story, kind: str, fact: Fact) -> None:
             story.interrupted = fact
         case "user.tool_confirmation":
             story.decided.add(str(data.get("tool_use_id")))
+            story.idle = None
+        case "session.consent_required":
+            story.consents[fact.id] = fact
+        case "user.consent":
+            story.decided.add(str(data.get("consent_id")))
             story.idle = None
         case "context.fallback_model":
             story.fallback = fact

@@ -274,6 +274,11 @@ def _confirmed(data: dict[str, Any]) -> tuple[str, str]:
     return word, "by a person" + (f": {message}" if message else "")
 
 
+def _consented(data: dict[str, Any]) -> tuple[str, str]:
+    word = "consent given" if data.get("result") == "given" else "consent denied"
+    return word, str(data.get("message") or "")
+
+
 def _hand(what: str, words: str, *members: str) -> Callable[[dict[str, Any]], tuple[str, str]]:
     """A hand's name, then `words` filled with members of the data, if those are there."""
 
@@ -316,9 +321,14 @@ _TELL: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "session.updated": _updated,
     "session.status_running": lambda data: ("running", ""),
     "session.status_idle": _idle,
+    "session.consent_required": lambda data: (
+        "consent needed",
+        f"{data.get('mcp_server_name', '?')}: of the user {data.get('user', '?')}",
+    ),
     "session.error": _error,
     "user.message": lambda data: ("message", text_in(data)),
     "user.tool_confirmation": _confirmed,
+    "user.consent": _consented,
     "user.interrupt": lambda data: ("interrupt", "by a person"),
     "user.save": lambda data: ("save asked for", str(data.get("hand") or "")),
     "system.message": lambda data: ("system message", text_in(data)),

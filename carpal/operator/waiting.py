@@ -1,4 +1,4 @@
-"""Which calls of a session wait for a person: the events of its newest turn → calls. Pure.
+"""What of a session waits for a person: the events of its newest turn → calls, consents. Pure.
 
 Those that wait are all of the model's newest reply: it is not asked again
 before each of its calls has a result.
@@ -18,22 +18,35 @@ TYPES = (
     "span.model_request_start",
     "agent.tool_use",
     "agent.tool_result",
+    "session.consent_required",
+    "user.consent",
     "user.tool_confirmation",
     "user.interrupt",
 )
 """Event types that say so."""
+CONSENT = "(consent)"
+"""Stands for a tool's name where a consent is waited for: no tool has it."""
 _SHOWN = 64 * 1024
 """Characters of an input; a person must see what they allow."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A call that a person must allow."""
+    """A call that a person must allow; or `consent`, that a user must give.
+
+    Of a consent, the id is that of the event that asks for it, `hand` the MCP server's name, and
+    `input` has `url`, `user` and `vault_id`.
+    """
 
     call_id: str
     hand: str
     name: str
     input: Any
+
+    @property
+    def is_consent(self) -> bool:
+        """Whether it is one."""
+        return self.name == CONSENT
 
     def row(self) -> dict[str, Any]:
         """As JSON shows it."""
@@ -41,6 +54,9 @@ class Asked:
 
     def text(self) -> str:
         """Tool and whole input, in one line."""
+        if self.is_consent:
+            told = self.input
+            return printable(f"{self.hand}: consent of the user {told['user']} to {told['url']}")
         said = json.dumps(self.input, ensure_ascii=False)
         more = f" … and {len(said) - _SHOWN} characters more" if len(said) > _SHOWN else ""
         return printable(f"{self.hand}: {self.name} {said[:_SHOWN]}{more}")
@@ -76,6 +92,12 @@ class Calls:
             case "agent.tool_use" if waits(data):
                 name, hand = str(data.get("name", "?")), str(data.get("hand", "?"))
                 self._asked[event.id] = Asked(event.id, hand, name, data.get("input"))
+            case "session.consent_required":
+                told = {key: str(data.get(key, "")) for key in ("url", "user", "vault_id")}
+                server = str(data.get("mcp_server_name", "?"))
+                self._asked[event.id] = Asked(event.id, server, CONSENT, told)
+            case "user.consent" if is_of_role(event.source, "operator"):
+                self._end(data.get("consent_id"), f"was decided at position {event.position}")
             case "agent.tool_result":
                 self._end(data.get("tool_use_id"), "has its result")
             case "user.tool_confirmation" if counts(event, data):

@@ -251,6 +251,16 @@ def _for_a_person(reason: dict[str, object], told: Story, fact: Fact) -> Finding
     ids = reason.get("event_ids")
     ids = [each for each in ids if isinstance(each, str)] if isinstance(ids, list) else []
     left = [each for each in ids if each not in told.decided] or ids
+    wanted = [told.consents[each] for each in left if each in told.consents]
+    if wanted:
+        return Finding(
+            "consent",
+            f"It waits since {when(fact.time)} for the user {plain(wanted[0].data.get('user'))} to "
+            f"consent to the use of the MCP server "
+            f"{plain(wanted[0].data.get('mcp_server_name'))}.",
+            since=fact.time,
+            next="`carpal session approve` once the vault has it, or `carpal session deny`",
+        )
     named = ", ".join(
         f"{plain(each)} ({_tool(told.calls[each])})" if each in told.calls else plain(each)
         for each in left[:_ROWS_MAX]

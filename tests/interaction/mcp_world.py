@@ -105,9 +105,12 @@ class Notes:
         self.it.running["vault"] = running
         return running
 
-    async def credential(self, name: str = "notes", token: str = CANARY) -> None:
-        """An operator puts the token into the vault `default`."""
-        policy = json.dumps({"mcp_server_url": self.url}).encode()
+    async def credential(
+        self, name: str = "notes", token: str = CANARY, owner: str | None = None
+    ) -> None:
+        """An operator puts the token into the vault `default`; the owner's, if one is said."""
+        told = {"mcp_server_url": self.url} | ({"owner": owner} if owner else {})
+        policy = json.dumps(told).encode()
         request = pb.CreateCredentialRequest(
             credential_id=name, kind="static_bearer", policy=policy,
             secrets={"token": token.encode()},
@@ -115,14 +118,27 @@ class Notes:
         async with self.it.vault() as stub:
             await stub.CreateCredential(request, timeout=SECONDS)
 
+    async def archive(self, name: str) -> None:
+        """An operator archives a credential."""
+        async with self.it.vault() as stub:
+            await stub.ArchiveCredential(
+                pb.ArchiveCredentialRequest(credential_id=name), timeout=SECONDS
+            )
+
     @asynccontextmanager
     async def session(
-        self, task: str, agent: Mapping[str, Any] = ALLOWED, vaults: tuple[str, ...] = ("default",)
+        self,
+        task: str,
+        agent: Mapping[str, Any] = ALLOWED,
+        vaults: tuple[str, ...] = ("default",),
+        user: str | None = None,
     ) -> AsyncIterator[Session]:
-        """A session whose agent has the server."""
+        """A session whose agent has the server; with `user`, in that user's name."""
         servers = [{"name": "notes", "url": self.url}]
+        if user is not None:
+            servers[0]["credential"] = "user"
         said = {"mcp_servers": servers, "vault_ids": list(vaults), **agent}
-        async with session(self.it, f"[notes] {task}", agent=said) as made:
+        async with session(self.it, f"[notes] {task}", agent=said, user=user or "") as made:
             yield made
 
 

@@ -70,6 +70,11 @@ class Session:
             "user.tool_confirmation", {"tool_use_id": call_id, "result": "allow"}
         )
 
+    async def consent(self, consent_id: str, result: str, message: str = "") -> types_pb2.Event:
+        """A person says that there is a user's consent, or that there will be none."""
+        data = {"consent_id": consent_id, "result": result, "message": message}
+        return await self._emit("user.consent", data)
+
     async def interrupt(self) -> types_pb2.Event:
         """A person's interrupt."""
         return await self._emit("user.interrupt", {})
@@ -151,11 +156,13 @@ async def session(
     resources: tuple[tuple[str, str], ...] = (),
     agent: Mapping[str, Any] | None = None,
     hand: Mapping[str, Any] | None = None,
+    user: str = "",
     **config: Any,
 ) -> AsyncIterator[Session]:
     """A session given a task; its hands work in `work`, or each in a folder of its own.
 
-    `agent`: what its agent says beside its model; `hand`: what it says of its hands.
+    `agent`: what its agent says beside its model; `hand`: what it says of its hands;
+    `user`: the end user that it is for.
     """
     if work:
         config["workspace"] = str(work)
@@ -170,6 +177,7 @@ async def session(
     data = {
         "agent": plain | dict(agent or {}),
         "hands": dict.fromkeys(hands, spec),
+        **({"user": user} if user else {}),
     }
     said = {"content": [{"type": "text", "text": task}]}
     events = [

@@ -183,7 +183,7 @@ async def test_the_page_on_mcp_servers_does_what_it_says(there: Notes, tmp_path:
 
     page = PAGE.read_text()
     put_in, start, asking = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-    (agent,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    agent, _ = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "with-a-notes.yaml").write_text(here(agent))
     (tmp_path / "notes.token").write_text(CANARY)
     # The vault `default` has one for the server by now: this one is put into another.

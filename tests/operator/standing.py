@@ -225,6 +225,13 @@ def person(case: Case) -> None:
     case.log.add("session.status_idle", {"stop_reason": ids, "seen": 3})
 
 
+def consent(case: Case) -> None:
+    said = {"mcp_server_name": "tracker", "user": "alice", "url": CANARY}
+    event = case.log.add("session.consent_required", said)
+    ids = {"type": "requires_action", "event_ids": [event.id]}
+    case.log.add("session.status_idle", {"stop_reason": ids, "seen": 3})
+
+
 def interrupted(case: Case) -> None:
     case.log.add("user.interrupt", source=OPERATOR)
     case.log.add("session.status_idle", END)
