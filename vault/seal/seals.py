@@ -1,7 +1,8 @@
 """Which seal a vault has, and where its key comes from."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -111,13 +112,11 @@ def _handed_in(given: Given, database_folder: Path) -> bytes:
 
 
 def _wrapped(parameters: Mapping[str, Any], kek: bytes) -> dict[str, Any]:
-    try:
-        service = kms.load(str(parameters.get("plugin")), parameters)
+    service = kms.load(str(parameters.get("plugin")), parameters)
+    with _asked():
         blob, name = service.wrap(kek, _WRAPPED)
         if service.unwrap(blob, name, _WRAPPED) != kek:
             raise kms.KmsFailed("it does not unwrap what it wrapped")
-    except kms.KmsFailed as error:
-        raise _down(str(error)) from None
     return {"blob": base64.b64encode(blob).decode(), "service_key": name}
 
 
@@ -127,11 +126,20 @@ def _unwrapped(parameters: Mapping[str, Any]) -> bytes:
     except ValueError:
         raise refuse(Reason.VAULT_CORRUPT, "the seal's wrapped key is damaged") from None
     service = kms.load(str(parameters.get("plugin")), parameters)
-    try:
+    with _asked():
         kek = service.unwrap(blob, str(parameters.get("service_key")), _WRAPPED)
+    return check_kek(kek, "what the key service answered")
+
+
+@contextmanager
+def _asked() -> Iterator[None]:
+    """Around what a plug-in does, which is somebody else's code."""
+    try:
+        yield
     except kms.KmsFailed as error:
         raise _down(str(error)) from None
-    return check_kek(kek, "what the key service answered")
+    except Exception as error:  # noqa: BLE001 - whatever it is: its words may be the key
+        raise _down(f"its plug-in failed by {type(error).__name__}") from None
 
 
 def _down(why: str) -> CarpalError:

@@ -3,7 +3,7 @@
 It gets the reference as one JSON object on standard input, and where its arguments say `{path}`,
 `{key}` or `{version}`. What it prints is the value, without the end of the line. It has no shell,
 no variable but those named, no file open but its three, ten seconds and 8 KiB; then it is killed,
-with all that it started. What it says on standard error is nobody's: it may be the secret.
+with all of its process group. What it says on standard error is nobody's: it may be the secret.
 """
 
 import asyncio

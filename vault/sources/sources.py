@@ -99,6 +99,11 @@ async def _fetched(there: Configured, reference: Reference, guard: Guard) -> Sec
     except GuardError as error:  # of a plug-in that does not say it in its own words
         failure = Failure.FAILED if error.sent else Failure.UNREACHABLE
         raise SourceFailed(failure, error.code) from None
+    except SourceFailed:
+        raise
+    except Exception as error:  # noqa: BLE001 - of a plug-in, whose words may be the secret
+        detail = f"its plug-in failed by {type(error).__name__}"
+        raise SourceFailed(Failure.FAILED, detail) from None
     try:
         storable(value.reveal())
     except CarpalError:

@@ -189,3 +189,35 @@ def test_a_key_service_wraps_the_key_by_a_command(tmp_path: Path, database: Path
         assert (error.reason, words in error.message) == (Reason.VAULT_SEALED, True)
     missing = SealRow(row.kind, {**row.parameters, "plugin": "none"}, row.key_id, row.canary)
     assert "no seal plug-in 'none'" in refused(missing, database).message
+
+
+BROKEN = """
+class Seal:
+    def __init__(self, settings):
+        pass
+    def wrap(self, plaintext, aad):
+        return plaintext[::-1], "k1"
+    def unwrap(self, blob, key_id, aad):
+        if "down" in __file__:
+            raise LookupError(blob.hex())
+        return blob[::-1]
+"""
+
+
+def test_a_key_services_plug_in_that_breaks_leaves_the_vault_sealed_and_its_words_are_nobodys(
+    tmp_path: Path, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("works", "down"):
+        info = tmp_path / f"{name}-0.dist-info"
+        info.mkdir()
+        (info / "entry_points.txt").write_text(f"[carpal.seals]\n{name} = seal_that_{name}:Seal\n")
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0\n")
+        (tmp_path / f"seal_that_{name}.py").write_text(BROKEN.replace("__file__", repr(name)))
+    monkeypatch.syspath_prepend(tmp_path)
+    row, kek = make(SealKind.KMS, {"plugin": "works"}, Given(), database)
+    assert open_seal(row, Given(), database) == kek
+    broken = SealRow(row.kind, {**row.parameters, "plugin": "down"}, row.key_id, row.canary)
+    error = refused(broken, database)
+    assert error.reason is Reason.VAULT_SEALED
+    assert "its plug-in failed by LookupError" in error.message
+    assert kek[::-1].hex() not in str(error)

@@ -126,6 +126,21 @@ async def test_a_plug_in_that_never_answers_is_ended(monkeypatch: pytest.MonkeyP
     assert manager.ended == 1
 
 
+async def test_a_plug_in_that_breaks_is_a_source_that_failed_and_its_words_are_nobodys() -> None:
+    class Broken(Manager):
+        async def fetch(self, reference: Reference, guard: Guard) -> Secret:
+            raise KeyError(VALUE)
+
+    async with there(Broken()) as (sources, guard):
+        with pytest.raises(SourceFailed) as caught:
+            await sources.fetch("default", REFERENCE, guard)
+    assert (caught.value.failure, caught.value.detail) == (
+        Failure.FAILED,
+        "its plug-in failed by KeyError",
+    )
+    assert caught.value.__suppress_context__
+
+
 REFUSED = {
     "another source": ("default", Reference("other", "agents/a", "token"), Failure.NOT_CONFIGURED),
     "another workspace": ("evil", REFERENCE, Failure.NOT_ALLOWED),
