@@ -186,6 +186,9 @@ class Engine:
                 reason="refresh_unknown" if unknown else "",
             ) as record:
                 held = await self._do(self._credentials.load, key)
+                if held.generation != generation:  # the claim is none of what there is by now
+                    record.outcome("newer")
+                    return held
                 where = _where(held)
                 if wait := self._waits.left(str(where)):
                     raise later(f"{where} fails; it is left alone for {wait:.0f} s")

@@ -22,7 +22,7 @@ from vault.oauth.answers import Unknown
 from vault.oauth.asking import refreshing
 from vault.oauth.endpoint import ask
 from vault.oauth.pace import ENOUGH
-from vault.oauth.ports import Authentication, Key, Tokens
+from vault.oauth.ports import Authentication, Credential, Key, Tokens
 from vault.oauth.rows import State
 from vault.secret import Secret
 
@@ -232,6 +232,30 @@ async def test_tokens_that_a_person_puts_in_meanwhile_stay(there: World) -> None
     there.login.gate.set()
     assert await asking == access
     assert await token(there) == access
+    assert await there.engine.state(KEY) == State.FRESH
+
+
+async def test_tokens_that_a_person_puts_in_once_others_are_claimed_are_not_spent_by_that_claim(
+    there: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there.enrol()
+    kept = there.desk.kept
+    load, loads = kept.load, []
+    access = there.login.access_token()
+    put_in = Tokens(
+        Secret(access), Secret(there.login.refresh_token("carpal")), time.time() + 3000, 3600.0
+    )
+
+    def loading(key: Key) -> Credential:
+        loads.append(key)
+        if len(loads) == 2:  # the first one looks whether it is due
+            with kept.safe.transaction():
+                kept.commit(KEY, put_in)
+        return load(key)
+
+    monkeypatch.setattr(kept, "load", loading)
+    assert await token(there) == access
+    assert there.login.posts == []
     assert await there.engine.state(KEY) == State.FRESH
 
 
