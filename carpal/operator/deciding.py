@@ -133,7 +133,7 @@ def notice_waiting(session_id: str, waiting: list[Asked]) -> None:
     for asked in waiting:
         notice(f"waits for a person: {asked.call_id}  {asked.text()}")
     if any(asked.is_consent for asked in waiting):
-        notice(f"once the vault has it: `carpal session approve {session_id}`; or `deny`")
+        notice(f"have it with `carpal session consent {session_id}`, or refuse it with `deny`")
     if not all(asked.is_consent for asked in waiting):
         notice(f"decide with `carpal session approve {session_id}`, or `deny`")
 

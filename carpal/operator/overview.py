@@ -96,7 +96,7 @@ def details_text(
         ("agent", _agent_text(shown["agent"])),
         *(("waits", f"{each.call_id}  {each.text()}") for each in _asked(shown["waiting"])),
         *(("attached", each.text(links.get(each, ""))) for each in attachments),
-        ("", f"carpal session approve {shown['session_id']} once the vault has it")
+        ("", f"carpal session consent {shown['session_id']} has the user consent")
         if any(each.is_consent for each in _asked(shown["waiting"]))
         else ("", ""),
         ("", f"carpal session attachments {shown['session_id']} --out DIR saves what is attached")

@@ -42,10 +42,11 @@ STOP_SECONDS = 60.0
 
 
 class _Commands(PartsGroup):
-    """What reads a log as the brain does is the brain's."""
+    """What reads a log as the brain does is the brain's; what asks for consent, the vault's."""
 
     entry_group = "carpal.session_commands"
     summaries: ClassVar = {
+        "consent": "Have the session's user consent to the MCP servers that wait for it.",
         "replay": "Run a harness over the log, and show where it would part from it.",
         "request": "Make the exact input of a model call again, and check its hash.",
     }

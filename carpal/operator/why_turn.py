@@ -259,7 +259,7 @@ def _for_a_person(reason: dict[str, object], told: Story, fact: Fact) -> Finding
             f"consent to the use of the MCP server "
             f"{plain(wanted[0].data.get('mcp_server_name'))}.",
             since=fact.time,
-            next="`carpal session approve` once the vault has it, or `carpal session deny`",
+            next="`carpal session consent`, or refuse it with `carpal session deny`",
         )
     named = ", ".join(
         f"{plain(each)} ({_tool(told.calls[each])})" if each in told.calls else plain(each)

@@ -7,6 +7,7 @@ somebody writes to the pipe `go`.
 
 import asyncio
 import base64
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from mcp.server.mcpserver import MCPServer
 from mcp.types import CallToolResult, ImageContent, TextContent
 
 from tests.vault.mcp.servers import said, text
+from tests.vault.mcp.world import HOST
 
+METADATA = "/.well-known/oauth-protected-resource/mcp"
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -79,7 +82,14 @@ def serve(folder: Path, certificate: str, key: str, port: int, token: str) -> No
             headers = {name.decode(): value.decode() for name, value in scope["headers"]}
             with (folder / "seen").open("a") as file:
                 file.write(headers.get("authorization", "none") + "\n")
-            if headers.get("authorization") != f"Bearer {token}":
+            login, tokens = folder / "login", folder / "tokens"
+            if login.exists() and scope["path"] == METADATA:
+                resource = {"resource": f"https://{HOST}:{port}/mcp"}
+                resource["authorization_servers"] = [login.read_text()]  # type: ignore[assignment]
+                await said(send, 200, json.dumps(resource).encode())
+                return
+            taken = [token, *(tokens.read_text().split() if tokens.exists() else ())]
+            if headers.get("authorization") not in [f"Bearer {each}" for each in taken]:
                 await said(send, 401, b"who?")
                 return
         await app(scope, receive, send)

@@ -21,9 +21,15 @@ OPTIONS = ("no_browser", "client_id", "client_auth", "scope", "private_networks"
 
 def oauth_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """`--oauth` and what goes with it."""
+    command = consent_options(command)
+    told = "Of an MCP server: consent in a browser."
+    return click.option("--oauth", metavar="URL", help=told)(command)
+
+
+def consent_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How a person is asked, and for what."""
     for option in reversed(
         [
-            click.option("--oauth", metavar="URL", help="Of an MCP server: consent in a browser."),
             click.option(
                 "--no-browser", is_flag=True, help="Print where to go, and paste what comes back."
             ),
@@ -53,6 +59,16 @@ def consented(
     options: Mapping[str, Any],
     guard: "Callable[[], Guard] | None" = None,
 ) -> "Enrolled":
+    """As `asked`, to its end."""
+    return asyncio.run(asked(url, secrets, options, guard))
+
+
+async def asked(
+    url: str,
+    secrets: Mapping[str, bytes],
+    options: Mapping[str, Any],
+    guard: "Callable[[], Guard] | None" = None,
+) -> "Enrolled":
     """A credential that a person consents to now. Raises CONSENT_FAILED, INVALID_FIELD.
 
     `options` are those of `oauth_options`; `guard` is another than that of production, in tests.
@@ -68,13 +84,10 @@ def consented(
         raise invalid("--private-network", str(wrong)) from None
     how: dict[str, Any] = {"paste": _paste} if options["no_browser"] else {"browser": _browse}
 
-    async def ask() -> "Enrolled":
-        async with (guard or Guard)() as out:
-            return await enrol(
-                out, url, registered=registered, scope=options["scope"], private=private, **how
-            )
-
-    return asyncio.run(ask())
+    async with (guard or Guard)() as out:
+        return await enrol(
+            out, url, registered=registered, scope=options["scope"], private=private, **how
+        )
 
 
 def _registered(
