@@ -100,7 +100,15 @@ async def test_a_session_whose_user_does_not_consent_goes_on_without_the_server_
 ) -> None:
     async with there.session("say hello", user="dora") as made:
         consent, _ = await asked(made)
-        word = await made.consent(consent, "denied", "never")
+        sessiond = there.it.running["sessiond"].facts["address"]
+        where = ("--state-dir", str(there.it.state), "--sessiond", sessiond)
+        shown = await there.it.run("session", "show", made.session_id, *where)
+        assert f"{consent}  notes: consent of the user dora to {there.url}" in shown
+        assert f"carpal session consent {made.session_id}" in shown
+        why = await there.it.run("session", "why", made.session_id, *where)
+        assert "for the user dora to consent" in " ".join(why.split())
+        await there.it.run("session", "deny", made.session_id, "--message", "never", *where)
+        word = await made.until_type("user.consent")
         assert await idle(made, word.position) == "end_turn"
         again = await made.say("[notes] say hello")
         assert await idle(made, again.position) == "end_turn"

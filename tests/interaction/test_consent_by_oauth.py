@@ -1,7 +1,6 @@
 """A session's user consents at a real authorization server, by the command, and it goes on."""
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from carpal.v1 import vault_pb2 as pb
+from tests.command import Command
 from tests.interaction.mcp_world import Notes, notes
 from tests.interaction.play import SECONDS, Session
 from tests.interaction.test_consent import asked, idle
@@ -52,7 +52,7 @@ class There:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env={**os.environ, **self.notes.it.environ},
+            env={**Command(self.notes.folder).environ, **self.notes.it.environ},
         )
         assert process.stdin is not None
         assert process.stdout is not None
