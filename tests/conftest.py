@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # for it; children that tests start get this too.
 os.environ.setdefault("CARPAL_SANDBOX", "off")
 
-pytest_plugins = ["tests.pace", "tests.parts", "tests.packaging.bundles"]
+pytest_plugins = ["tests.order", "tests.pace", "tests.parts", "tests.packaging.bundles"]
 
 
 @pytest.fixture
